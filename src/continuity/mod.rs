@@ -1,0 +1,7 @@
+//! What makes a table's history continuous: stamps on commits, the fold over them, and the plan of the next one.
+//!
+//! Everything here is pure: no I/O, no clock, no awaiting.
+
+pub mod history;
+pub mod plan;
+pub mod stamp;

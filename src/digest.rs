@@ -1,0 +1,243 @@
+//! A digest of rows that no order, file boundary, column order or wider type changes.
+//!
+//! The digest of a set of rows (with repetition) is the sum, modulo 2^128, of each row's hash:
+//!
+//! ```text
+//! row   = XXH3-128(little-endian bytes of Σ over columns  cell × key(column)  mod 2^128)
+//! key   = XXH3-128(column name) with its lowest bit set
+//! cell  = tag × 2^64 + word, or 0 for null; word by type:
+//!         tag 1  boolean              0 or 1
+//!         tag 2  integer, decimal     the value, two's complement, when it is whole and fits 64 bits;
+//!         tag 3                       otherwise XXH3-64(unscaled value, 16 bytes LE, scale byte), trailing zeros of
+//!                                     the fraction removed first
+//!         tag 4  float, double        bits of the value as double; one NaN
+//!         tag 5  string               XXH3-64(UTF-8)
+//!         tag 6  binary               XXH3-64(bytes)
+//!         tag 7  date                 days since 1970
+//!         tag 8  timestamp            microseconds since 1970 UTC
+//!         tag 9  timestamp_ntz        microseconds since 1970
+//!         tag 10 list                 XXH3-64(length, then each element's cell as 16 bytes LE)
+//!         tag 11 struct               XXH3-64(Σ cell × key(field) as 16 bytes LE)
+//!         tag 12 map                  XXH3-64(Σ over entries XXH3-128(key cell, value cell) as 16 bytes LE)
+//! ```
+//!
+//! It is a check against accidents, not a signature.
+
+use std::fmt;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use serde::{Deserialize, Serialize};
+use twox_hash::{XxHash3_64, XxHash3_128};
+
+use crate::error::{Error, Result};
+
+/// A sum of row hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(u128);
+
+impl Digest {
+    /// The digest of no rows.
+    pub const EMPTY: Digest = Digest(0);
+
+    /// A digest from its number.
+    pub fn from_u128(value: u128) -> Self {
+        Self(value)
+    }
+
+    /// The digest of both sets of rows together.
+    #[must_use]
+    pub fn plus(self, other: Digest) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    /// The digest of all rows of `batch`, whose columns have kept types.
+    pub fn of(batch: &RecordBatch) -> Result<Self> {
+        let mut rows = vec![0u128; batch.num_rows()];
+        for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            add_cells(&mut rows, column, column_key(field.name()))?;
+        }
+        let hash = |row: &u128| XxHash3_128::oneshot(&row.to_le_bytes());
+        Ok(Self(rows.iter().fold(0u128, |sum, row| sum.wrapping_add(hash(row)))))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> String {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        if text.len() != 32 {
+            return Err(Error::corrupt(format!("a digest has 32 hexadecimal digits, not {text:?}")));
+        }
+        u128::from_str_radix(&text, 16)
+            .map(Self)
+            .map_err(|e| Error::corrupt(format!("{text:?} is no digest")).with_source(e))
+    }
+}
+
+fn column_key(name: &str) -> u128 {
+    XxHash3_128::oneshot(name.as_bytes()) | 1
+}
+
+fn cell(tag: u64, word: u64) -> u128 {
+    (u128::from(tag) << 64) | u128::from(word)
+}
+
+/// Adds `cell × key` of each value in `column` to its row's sum.
+fn add_cells(rows: &mut [u128], column: &ArrayRef, key: u128) -> Result<()> {
+    fn add<V>(
+        rows: &mut [u128],
+        nulls: Option<&arrow::buffer::NullBuffer>,
+        key: u128,
+        values: impl Iterator<Item = V>,
+        cell_of: impl Fn(V) -> u128,
+    ) {
+        match nulls.filter(|n| n.null_count() > 0) {
+            None => {
+                for (row, value) in rows.iter_mut().zip(values) {
+                    *row = row.wrapping_add(cell_of(value).wrapping_mul(key));
+                }
+            }
+            Some(nulls) => {
+                for ((row, value), valid) in rows.iter_mut().zip(values).zip(nulls.iter()) {
+                    if valid {
+                        *row = row.wrapping_add(cell_of(value).wrapping_mul(key));
+                    }
+                }
+            }
+        }
+    }
+    let nulls = column.nulls();
+    macro_rules! primitive {
+        ($t:ty, $cell_of:expr) => {
+            add(rows, nulls, key, column.as_primitive::<$t>().values().iter().copied(), $cell_of)
+        };
+    }
+    match column.data_type() {
+        DataType::Boolean => add(rows, nulls, key, column.as_boolean().values().iter(), |v| cell(1, u64::from(v))),
+        DataType::Int8 => primitive!(Int8Type, |v| integer_cell(i64::from(v))),
+        DataType::Int16 => primitive!(Int16Type, |v| integer_cell(i64::from(v))),
+        DataType::Int32 => primitive!(Int32Type, |v| integer_cell(i64::from(v))),
+        DataType::Int64 => primitive!(Int64Type, integer_cell),
+        DataType::Decimal128(_, scale) => {
+            let scale = scale.unsigned_abs();
+            primitive!(Decimal128Type, |v| decimal_cell(v, scale));
+        }
+        DataType::Float32 => primitive!(Float32Type, |v| float_cell(f64::from(v))),
+        DataType::Float64 => primitive!(Float64Type, float_cell),
+        DataType::Utf8 => {
+            let strings = column.as_string::<i32>();
+            let values = (0..strings.len()).map(|i| strings.value(i));
+            add(rows, nulls, key, values, |v| cell(5, XxHash3_64::oneshot(v.as_bytes())));
+        }
+        DataType::Binary => {
+            let values = column.as_binary::<i32>();
+            add(rows, nulls, key, (0..values.len()).map(|i| values.value(i)), |v| cell(6, XxHash3_64::oneshot(v)));
+        }
+        DataType::Date32 => primitive!(Date32Type, |v| cell(7, i64::from(v) as u64)),
+        DataType::Timestamp(_, zone) => {
+            let tag = if zone.is_some() { 8 } else { 9 };
+            primitive!(TimestampMicrosecondType, |v| cell(tag, v as u64));
+        }
+        _ => add(rows, nulls, key, nested_cells(column)?.into_iter(), |v| v),
+    }
+    Ok(())
+}
+
+fn integer_cell(value: i64) -> u128 {
+    cell(2, value as u64)
+}
+
+fn decimal_cell(mut value: i128, mut scale: u8) -> u128 {
+    while scale > 0 && value % 10 == 0 {
+        value /= 10;
+        scale -= 1;
+    }
+    match i64::try_from(value) {
+        Ok(whole) if scale == 0 => integer_cell(whole),
+        _ => {
+            let mut bytes = [0u8; 17];
+            let (number, end) = bytes.split_at_mut(16);
+            number.copy_from_slice(&value.to_le_bytes());
+            end.fill(scale);
+            cell(3, XxHash3_64::oneshot(&bytes))
+        }
+    }
+}
+
+fn float_cell(value: f64) -> u128 {
+    let value = if value.is_nan() { f64::NAN } else { value };
+    cell(4, value.to_bits())
+}
+
+/// The cell of each value of a list, struct or map; 0 where it is null.
+fn nested_cells(column: &ArrayRef) -> Result<Vec<u128>> {
+    let spans = |offsets: &[i32]| -> Vec<std::ops::Range<usize>> {
+        offsets.iter().zip(offsets.iter().skip(1)).map(|(a, b)| *a as usize..*b as usize).collect()
+    };
+    let cells_of = |values: &ArrayRef| -> Result<Vec<u128>> {
+        let mut cells = vec![0u128; values.len()];
+        add_cells(&mut cells, values, 1)?;
+        Ok(cells)
+    };
+    match column.data_type() {
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            let elements = cells_of(list.values())?;
+            Ok(spans(list.value_offsets())
+                .into_iter()
+                .map(|span| {
+                    let mut bytes = (span.len() as u64).to_le_bytes().to_vec();
+                    bytes.extend(elements.get(span).unwrap_or_default().iter().flat_map(|c| c.to_le_bytes()));
+                    cell(10, XxHash3_64::oneshot(&bytes))
+                })
+                .collect())
+        }
+        DataType::Struct(fields) => {
+            let mut sums = vec![0u128; column.len()];
+            for (field, values) in fields.iter().zip(column.as_struct().columns()) {
+                add_cells(&mut sums, values, column_key(field.name()))?;
+            }
+            Ok(sums.iter().map(|sum| cell(11, XxHash3_64::oneshot(&sum.to_le_bytes()))).collect())
+        }
+        DataType::Map(_, _) => {
+            let map = column.as_map();
+            let (keys, values) = (cells_of(map.keys())?, cells_of(map.values())?);
+            let entry = |(key, value): (&u128, &u128)| {
+                let mut bytes = [0u8; 32];
+                let (first, second) = bytes.split_at_mut(16);
+                first.copy_from_slice(&key.to_le_bytes());
+                second.copy_from_slice(&value.to_le_bytes());
+                XxHash3_128::oneshot(&bytes)
+            };
+            Ok(spans(map.value_offsets())
+                .into_iter()
+                .map(|span| {
+                    let keys = keys.get(span.clone()).unwrap_or_default().iter();
+                    let sum = keys.zip(values.get(span).unwrap_or_default()).map(entry).fold(0u128, u128::wrapping_add);
+                    cell(12, XxHash3_64::oneshot(&sum.to_le_bytes()))
+                })
+                .collect())
+        }
+        other => Err(Error::internal(format!("a column of type {other} has no digest"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "digest_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! The one public error: its kind says what the caller does next.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What a caller should do about an [`Error`]. Kinds are remedies, not origins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The storage or the source cannot be used for now: try again later.
+    Unavailable,
+    /// Another writer holds a higher epoch: stop for good.
+    Fenced,
+    /// The table and the source no longer fit together: a reset repairs it.
+    ContinuityLost,
+    /// A type, feature or schema that cannot be kept: change the view or the table.
+    Incompatible,
+    /// A rule or a missing consent forbids it: the message names what would allow it.
+    Refused,
+    /// Stored data is damaged: verify, then reset.
+    Corrupt,
+    /// The configuration is wrong: correct it at the place named.
+    Config,
+    /// Anything else, a table that does not exist included.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The process exit code of this kind.
+    pub fn exit_code(self) -> u8 {
+        self.row().2
+    }
+
+    /// The HTTP status of this kind.
+    pub fn http_status(self) -> u16 {
+        self.row().1
+    }
+
+    /// Whether the same request may succeed later without anybody's help.
+    pub fn is_retryable(self) -> bool {
+        self.row().3
+    }
+
+    /// The name that JSON output and logs show.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The one table that maps kinds to everything outside: name, HTTP status, exit code, retry.
+    fn row(self) -> (&'static str, u16, u8, bool) {
+        match self {
+            Self::Unavailable => ("unavailable", 503, 75, true),
+            Self::Fenced => ("fenced", 409, 6, false),
+            Self::ContinuityLost => ("continuity_lost", 409, 3, false),
+            Self::Incompatible => ("incompatible", 422, 5, false),
+            Self::Refused => ("refused", 409, 5, false),
+            Self::Corrupt => ("corrupt", 500, 3, false),
+            Self::Config => ("config", 400, 78, false),
+            Self::Internal => ("internal", 500, 1, false),
+        }
+    }
+}
+
+/// Every failure that leaves this crate.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A new error; the message names the place and the remedy.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Chains the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the caller should do next.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The message without its sources.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
+    pub(crate) fn continuity_lost(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::ContinuityLost, message)
+    }
+
+    pub(crate) fn incompatible(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Incompatible, message)
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, message)
+    }
+
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|s| s as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_keep_their_exit_codes() {
+        let expected = [
+            (ErrorKind::Internal, 1),
+            (ErrorKind::ContinuityLost, 3),
+            (ErrorKind::Corrupt, 3),
+            (ErrorKind::Refused, 5),
+            (ErrorKind::Incompatible, 5),
+            (ErrorKind::Fenced, 6),
+            (ErrorKind::Unavailable, 75),
+            (ErrorKind::Config, 78),
+        ];
+        for (kind, code) in expected {
+            assert_eq!(kind.exit_code(), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_chained_and_not_formatted_in() {
+        let err = Error::corrupt("a.parquet is damaged").with_source(std::io::Error::other("crc"));
+        assert_eq!(err.to_string(), "a.parquet is damaged");
+        assert_eq!(err.source().map(ToString::to_string), Some("crc".to_string()));
+    }
+}

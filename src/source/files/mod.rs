@@ -1,0 +1,1 @@
+//! A directory to which another system lands data.
