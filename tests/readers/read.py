@@ -1,0 +1,148 @@
+"""Reads a Delta table with engines that share no code with the product, and prints JSON.
+
+    read.py ENGINE TABLE [--version N] [--columns a,b] [--where SQL]     rows and digest of what the engine reads
+    read.py state ENGINE TABLE --key id [--version N]                    the same of the view's current state
+    read.py poll ENGINE TABLE --allow N[,N...] --until-file PATH         reads on until PATH exists
+    read.py log TABLE                                                    the rules of PROTOCOL.md in the log
+
+ENGINE is duckdb, polars or deltalake (its SQL). `poll` exits with 1 when it ever sees another number of rows or more
+than one generation, `log` when a rule is broken. Polars has no map type and reads a map as a list of structs, whose
+digest is another.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import pathlib
+import sys
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import digest
+import log_rules
+
+CONTINUITY = ["__generation", "__step", "__op"]
+
+
+def quoted(columns):
+    return "*" if columns is None else ", ".join('"' + c.replace('"', '""') + '"' for c in columns)
+
+
+@functools.cache
+def duckdb_connection():
+    import duckdb
+    import duckdb_extension_delta
+
+    connection = duckdb.connect()
+    folder = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}"
+    # By path, since `INSTALL delta` would ask the network.
+    connection.execute(f"LOAD '{folder / 'delta.duckdb_extension'}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def read_duckdb(table, version, columns, where):
+    at = "" if version is None else f", version => {version}"
+    path = table.replace("'", "''")
+    query = f"SELECT {quoted(columns)} FROM delta_scan('{path}'{at}) WHERE {where}"
+    return duckdb_connection().execute(query).to_arrow_table()
+
+
+def read_polars(table, version, columns, where):
+    import polars
+    import polars_deltalake
+
+    frame = polars_deltalake.scan_delta(table, version=version)
+    if where != "true":
+        frame = frame.filter(polars.sql_expr(where))
+    return (frame if columns is None else frame.select(columns)).collect().to_arrow()
+
+
+def read_deltalake(table, version, columns, where):
+    import deltalake
+
+    # SQL rather than to_pyarrow_table, which gives nulls under column mapping.
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table, version=version))
+    rows = pa.table(query.execute(f"SELECT {quoted(columns)} FROM t WHERE {where}"))
+    # pyarrow computes little with string views.
+    plain = [f.with_type(pa.large_string()) if pa.types.is_string_view(f.type) else f for f in rows.schema]
+    return rows.cast(pa.schema(plain))
+
+
+ENGINES = {"duckdb": read_duckdb, "polars": read_polars, "deltalake": read_deltalake}
+
+
+def read(engine, table, version=None, columns=None, where="true"):
+    return ENGINES[engine](table, version, columns, where)
+
+
+def summary(rows):
+    return {"rows": len(rows), "digest": digest.of(rows), "columns": rows.column_names}
+
+
+def state(rows, key):
+    """The view's rows out of a changelog: the latest step of each key in the current generation, without deletes."""
+    rows = rows.filter(pc.equal(rows["__generation"], pc.max(rows["__generation"])))
+    rows = rows.append_column("row", pa.array(range(len(rows)), pa.int64())).sort_by("__step")
+    if len(rows.group_by(["__step", *key]).aggregate([])) != len(rows):
+        sys.exit("a key has two rows in one step")
+    latest = rows.select([*key, "row"]).group_by(key, use_threads=False).aggregate([("row", "last")])["row_last"]
+    rows = rows.filter(pc.is_in(rows["row"], value_set=latest.combine_chunks()))
+    return rows.filter(pc.not_equal(rows["__op"], "d")).drop([*CONTINUITY, "row"])
+
+
+def poll(engine, table, allowed, until):
+    seen, reads, last = collections.Counter(), 0, False
+    while not last:
+        last = until.exists()  # asked before the read, so that one read follows the end
+        if not any((pathlib.Path(table) / "_delta_log").glob("*.json")):
+            continue
+        counts = read(engine, table, columns=["__generation"])["__generation"].value_counts().to_pylist()
+        counts = {c["values"]: c["counts"] for c in counts}
+        reads += 1
+        rows = counts[max(counts)] if counts else 0
+        seen[rows] += 1
+        if len(counts) > 1 or rows not in allowed:
+            return {"ok": False, "reads": reads, "generations": counts, "allowed": sorted(allowed)}
+    return {"ok": True, "reads": reads, "seen": dict(seen)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_subparsers(dest="mode", required=True)
+    split = lambda text: text.split(",")
+    for engine in ENGINES:
+        plain = modes.add_parser(engine)
+        plain.add_argument("table")
+        plain.add_argument("--version", type=int)
+        plain.add_argument("--columns", type=split)
+        plain.add_argument("--where", default="true")
+    for mode in ("state", "poll"):
+        parsed = modes.add_parser(mode)
+        parsed.add_argument("engine", choices=ENGINES)
+        parsed.add_argument("table")
+        if mode == "state":
+            parsed.add_argument("--key", type=split, required=True)
+            parsed.add_argument("--version", type=int)
+        else:
+            parsed.add_argument("--allow", type=lambda t: {int(n) for n in t.split(",")}, required=True)
+            parsed.add_argument("--until-file", type=pathlib.Path, required=True)
+    modes.add_parser("log").add_argument("table", type=pathlib.Path)
+    args = parser.parse_args()
+
+    if args.mode == "log":
+        answer = log_rules.check(args.table)
+    elif args.mode == "poll":
+        answer = poll(args.engine, args.table, args.allow, args.until_file)
+    elif args.mode == "state":
+        answer = summary(state(read(args.engine, args.table, args.version), args.key))
+    else:
+        answer = summary(read(args.mode, args.table, args.version, args.columns, args.where))
+    print(json.dumps(answer), flush=True)
+    sys.exit(0 if answer.get("ok", True) else 1)
+
+
+if __name__ == "__main__":
+    main()
