@@ -7,6 +7,7 @@ pub mod digest;
 pub mod epoch;
 pub mod error;
 pub mod generation;
+pub mod log;
 pub mod schema;
 pub mod snapshot;
 pub mod source;

@@ -1,1 +1,445 @@
-//! tmp
+//! A table's history as a fold over its commits: writers resume from it, `verify` and `history` print it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use crate::continuity::commit::{Author, Commit, FileId, Table};
+use crate::continuity::stamp::{CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION, TXN_STEP, TableStamp};
+use crate::digest::Digest;
+use crate::epoch::Epoch;
+use crate::generation::Generation;
+use crate::step::Step;
+
+/// A rule of the contract with readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// A generation begins with one reload, after which the live files are that snapshot's.
+    Reload,
+    /// Each commit starts where the one before ended, in steps and in digests.
+    Chain,
+    /// Generations and epochs never decrease, and one epoch has one writer.
+    Fence,
+    /// Each data file is added once.
+    Once,
+    /// What others commit changes no row and nothing of ours.
+    Drift,
+    /// Counts, files and sizes are what the log says.
+    Files,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reload => "R1",
+            Self::Chain => "R2",
+            Self::Fence => "R3",
+            Self::Once => "R4",
+            Self::Drift => "R5",
+            Self::Files => "R6",
+        })
+    }
+}
+
+/// A rule broken at a version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Where.
+    pub version: u64,
+    /// The generation that was current there.
+    pub generation: Option<Generation>,
+    /// Which rule.
+    pub rule: Rule,
+    /// What, with both values that disagree.
+    pub message: String,
+}
+
+/// One generation as the log shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// Which.
+    pub generation: Generation,
+    /// The reload's version; `None` when the log no longer has it.
+    pub reload: Option<u64>,
+    /// The cutover step; `None` when the log no longer has the reload.
+    pub cutover: Option<Step>,
+    /// The first version seen.
+    pub first_version: u64,
+    /// The last version seen.
+    pub last_version: u64,
+    /// The last step.
+    pub last_step: Step,
+    /// Commits of ours.
+    pub commits: u64,
+    /// Rows of all kinds in those commits.
+    pub rows: RowCounts,
+}
+
+/// A file that is live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its rows, where statistics tell.
+    pub rows: Option<u64>,
+    /// The version that added it.
+    pub added_at: u64,
+}
+
+/// What kind of commit somebody else made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Foreign {
+    /// No row changes and nothing of ours.
+    Maintenance,
+    /// The table is no longer what our commits made it; why.
+    Drift(String),
+}
+
+/// The fold.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    table: Option<Table>,
+    stamp: Option<TableStamp>,
+    last: Option<Last>,
+    writers: HashMap<Epoch, String>,
+    commits: HashSet<String>,
+    added: HashSet<FileId>,
+    live: Option<HashMap<FileId, Live>>,
+    segments: Vec<Segment>,
+    findings: Vec<Finding>,
+    /// The generation that a finding belongs to.
+    context: Option<Generation>,
+}
+
+/// Where our last commit left the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Last {
+    /// Its version.
+    pub version: u64,
+    /// Its stamp.
+    pub stamp: CommitStamp,
+}
+
+impl History {
+    /// The history of a table from its first version on.
+    pub fn from_the_start() -> Self {
+        Self { live: Some(HashMap::new()), ..Self::default() }
+    }
+
+    /// The history of a table whose beginning is not at hand; `table` is its metadata just before the
+    /// first commit folded, where known.
+    pub fn from_the_middle(table: Option<Table>) -> Self {
+        let stamp = table.as_ref().and_then(|t| TableStamp::decode(&t.properties).ok().flatten());
+        Self { table, stamp, ..Self::default() }
+    }
+
+    /// Takes `live` for the live files after the last commit folded, when they are not known.
+    pub fn know_live_files(&mut self, live: impl FnOnce() -> HashMap<FileId, Live>) {
+        self.live.get_or_insert_with(live);
+    }
+
+    /// Our last commit.
+    pub fn last(&self) -> Option<&Last> {
+        self.last.as_ref()
+    }
+
+    /// The generations seen, in order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The rules broken so far, in version order.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The live files after the last commit folded, where known.
+    pub fn live(&self) -> Option<&HashMap<FileId, Live>> {
+        self.live.as_ref()
+    }
+
+    /// The current generation.
+    pub fn generation(&self) -> Option<Generation> {
+        self.last.as_ref().map(|l| l.stamp.generation).or(self.stamp.as_ref().map(|s| s.generation))
+    }
+
+    /// Notes a rule broken that the fold itself cannot see.
+    pub fn find(&mut self, version: u64, rule: Rule, message: impl Into<String>) {
+        self.findings.push(Finding { version, generation: self.context, rule, message: message.into() });
+    }
+
+    /// Goes on by one commit.
+    pub fn fold(&mut self, commit: &Commit) {
+        self.context = self.generation().max(commit.stamp().map(|s| s.generation));
+        match &commit.author {
+            Author::Ours { stamp, output_rows, first } => {
+                self.fold_ours(commit, stamp);
+                if !first {
+                    self.find(commit.version, Rule::Chain, "the commit info is not the first action");
+                }
+                if output_rows.is_some_and(|n| n != stamp.rows.total()) {
+                    let shown = output_rows.unwrap_or_default();
+                    self.find(
+                        commit.version,
+                        Rule::Files,
+                        format!("the operation metrics count {shown} rows, the commit info {}", stamp.rows.total()),
+                    );
+                }
+            }
+            Author::Damaged(why) => self.find(commit.version, Rule::Chain, format!("the commit info cannot be trusted: {why}")),
+            Author::Foreign(_) => {
+                if self.is_ours() && let Foreign::Drift(why) = self.classify(commit) {
+                    self.find(commit.version, Rule::Drift, why);
+                }
+            }
+        }
+        self.move_files(commit);
+        if let Some(table) = &commit.table {
+            self.stamp = TableStamp::decode(&table.properties).ok().flatten();
+            self.table = Some(table.clone());
+        }
+    }
+
+    /// Whether a commit of ours was seen, or the table carries our properties.
+    pub fn is_ours(&self) -> bool {
+        self.last.is_some() || self.stamp.is_some()
+    }
+
+    /// What somebody else's commit does to a table of ours.
+    pub fn classify(&self, commit: &Commit) -> Foreign {
+        let drift = |why: String| Foreign::Drift(why);
+        if let Some(app) = commit.txns.iter().map(|(app, _)| app).find(|app| *app == TXN_STEP || *app == TXN_EPOCH) {
+            return drift(format!("a commit without our commit info sets txn {app}"));
+        }
+        if let Some(action) = commit.unknown_actions.first() {
+            return drift(format!("a foreign commit has the unknown action {action:?}"));
+        }
+        if let Some(feature) = commit.refused_features.first() {
+            return drift(format!("a foreign commit demands the table feature {feature}, which is not known here"));
+        }
+        let changed = commit.adds.iter().filter(|a| a.data_change).count() + commit.removes.iter().filter(|r| r.data_change).count();
+        if changed > 0 {
+            return drift(format!(
+                "a foreign commit changes rows: it adds {} files and removes {}",
+                commit.adds.len(),
+                commit.removes.len()
+            ));
+        }
+        if let (Some(after), Some(removed)) = (commit.added_rows(), self.live_rows(commit))
+            && after != removed
+        {
+            return drift(format!("a foreign commit says it changes no rows, but replaces {removed} rows by {after}"));
+        }
+        if let Some(new) = &commit.table {
+            if new.properties.contains_key(TXN_RETENTION) {
+                return drift(format!("the property {TXN_RETENTION} was set, which makes other engines forget our last step"));
+            }
+            if let Some(old) = &self.table {
+                if old.schema != new.schema {
+                    return drift("a foreign commit changes the schema".into());
+                }
+                if old.partition_by != new.partition_by {
+                    return drift("a foreign commit changes the partitioning".into());
+                }
+                let ours = |t: &Table| -> Vec<(String, String)> {
+                    t.properties.iter().filter(|(k, _)| k.starts_with(PROPERTY_PREFIX)).map(|(k, v)| (k.clone(), v.clone())).collect()
+                };
+                if ours(old) != ours(new) {
+                    return drift(format!("a foreign commit changes properties that begin with {PROPERTY_PREFIX}"));
+                }
+            }
+        }
+        Foreign::Maintenance
+    }
+
+    fn live_rows(&self, commit: &Commit) -> Option<u64> {
+        let live = self.live.as_ref()?;
+        commit.removes.iter().map(|r| live.get(&r.file).and_then(|l| l.rows)).sum()
+    }
+
+    fn fold_ours(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let at = commit.version;
+        if !self.commits.insert(stamp.commit.clone()) {
+            self.find(at, Rule::Chain, format!("the commit id {} stands in two versions", stamp.commit));
+        }
+        self.check_fence(commit, stamp);
+        if stamp.kind == Kind::Reload {
+            self.check_reload(commit, stamp);
+        } else {
+            self.check_chain(at, stamp);
+        }
+        self.check_actions(commit, stamp);
+        for add in commit.adds.iter().filter(|a| a.data_change) {
+            if !self.added.insert(add.file.clone()) {
+                self.find(at, Rule::Once, format!("the file {} is added a second time", add.file.path));
+            }
+        }
+        self.extend_segments(at, stamp);
+        self.last = Some(Last { version: at, stamp: stamp.clone() });
+    }
+
+    fn check_fence(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let at = commit.version;
+        let before = self.last.as_ref().map(|l| l.stamp.clone());
+        if let Some(before) = &before {
+            if stamp.epoch < before.epoch {
+                self.find(at, Rule::Fence, format!("the epoch {} commits after the epoch {}", stamp.epoch, before.epoch));
+            }
+            if stamp.epoch > before.epoch && !matches!(stamp.kind, Kind::Mark | Kind::Reload) {
+                self.find(at, Rule::Fence, format!("the epoch {} begins without a claim", stamp.epoch));
+            }
+            if stamp.connector != before.connector {
+                self.find(at, Rule::Fence, format!("the connector {} commits to the table of {}", stamp.connector, before.connector));
+            }
+        }
+        let writer = self.writers.entry(stamp.epoch).or_insert_with(|| stamp.writer.clone()).clone();
+        if writer != stamp.writer {
+            self.find(at, Rule::Fence, format!("the epoch {} has two writers, {writer} and {}", stamp.epoch, stamp.writer));
+        }
+        let claims = stamp.kind == Kind::Reload || before.is_some_and(|b| stamp.epoch > b.epoch);
+        match commit.txn(TXN_EPOCH) {
+            None if claims => self.find(at, Rule::Fence, format!("the claim of epoch {} does not set txn {TXN_EPOCH}", stamp.epoch)),
+            Some(set) if set != stamp.epoch.as_i64() => {
+                self.find(at, Rule::Fence, format!("txn {TXN_EPOCH} is set to {set}, the commit info says {}", stamp.epoch));
+            }
+            _ => {}
+        }
+    }
+
+    fn check_reload(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let at = commit.version;
+        if let Some(before) = self.generation()
+            && stamp.generation <= before
+        {
+            self.find(at, Rule::Fence, format!("a reload starts the generation {} after {before}", stamp.generation));
+        }
+        if stamp.from.is_some() {
+            self.find(at, Rule::Reload, "a reload has a first step");
+        }
+        if stamp.digest_total != Some(stamp.digest) {
+            self.find(at, Rule::Chain, "the digest of the generation is not the reload's own");
+        }
+        let removed: HashSet<&FileId> = commit.removes.iter().map(|r| &r.file).collect();
+        let live = self.live.iter().flat_map(|live| live.keys());
+        let leftover: Vec<String> = live.filter(|file| !removed.contains(file)).map(|file| file.path.clone()).collect();
+        if let Some(path) = leftover.first() {
+            self.find(at, Rule::Reload, format!("the reload leaves {} older files live, {path} among them", leftover.len()));
+        }
+        let written = commit.table.as_ref().map(|t| TableStamp::decode(&t.properties));
+        match written {
+            Some(Ok(Some(t)))
+                if t.commit == stamp.commit
+                    && t.generation == stamp.generation
+                    && t.step == stamp.to
+                    && t.connector == stamp.connector =>
+            {
+                if t.mode == Mode::Follow && stamp.rows.total() > 0 {
+                    self.find(at, Rule::Reload, "a reload in mode follow has rows");
+                }
+            }
+            Some(Ok(Some(_))) => self.find(at, Rule::Reload, "the table properties and the commit info of the reload disagree"),
+            Some(Err(e)) => self.find(at, Rule::Reload, e.message().to_string()),
+            Some(Ok(None)) | None => self.find(at, Rule::Reload, "the reload does not record the cutover in the table properties"),
+        }
+    }
+
+    fn check_chain(&mut self, at: u64, stamp: &CommitStamp) {
+        let from = stamp.from;
+        let sound = match stamp.kind {
+            Kind::Append => from.is_some_and(|from| from < stamp.to),
+            Kind::Mark | Kind::Maintenance | Kind::Reload => from == Some(stamp.to),
+        };
+        if !sound {
+            let from = from.map_or("nothing".to_string(), |f| f.to_string());
+            self.find(at, Rule::Chain, format!("the {} covers no valid range: from {from} to {}", stamp.kind, stamp.to));
+        }
+        let Some(before) = self.last.as_ref().map(|l| l.stamp.clone()) else { return };
+        if stamp.generation < before.generation {
+            self.find(at, Rule::Fence, format!("the generation {} commits after the generation {}", stamp.generation, before.generation));
+        } else if stamp.generation > before.generation {
+            self.find(at, Rule::Reload, format!("the generation {} begins without a reload", stamp.generation));
+        }
+        if let Some(from) = from
+            && from != before.to
+        {
+            let what = if from > before.to { "a gap" } else { "steps twice" };
+            self.find(at, Rule::Chain, format!("{what}: the {} starts at step {from}, the commit before it ended at {}", stamp.kind, before.to));
+        }
+        let expected = before.digest_total.map(|total| total.plus(stamp.digest));
+        if expected.is_some() && stamp.digest_total != expected {
+            let (shown, expected) = (show(stamp.digest_total), show(expected));
+            self.find(at, Rule::Chain, format!("the digest of the generation is {shown}, its commits add up to {expected}"));
+        }
+    }
+
+    fn check_actions(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let at = commit.version;
+        match commit.txn(TXN_STEP) {
+            Some(set) if set == stamp.to.as_i64() => {}
+            Some(set) => self.find(at, Rule::Chain, format!("txn {TXN_STEP} is set to {set}, the commit info says {}", stamp.to)),
+            None => self.find(at, Rule::Chain, format!("txn {TXN_STEP} is not set, the commit info says {}", stamp.to)),
+        }
+        if !commit.unknown_actions.is_empty() {
+            self.find(at, Rule::Drift, format!("a commit of ours has the unknown action {:?}", commit.unknown_actions));
+        }
+        if stamp.kind == Kind::Maintenance {
+            return;
+        }
+        let Some(rows) = commit.added_rows() else {
+            self.find(at, Rule::Files, "a file is added without a row count");
+            return;
+        };
+        if rows != stamp.rows.total() {
+            self.find(at, Rule::Files, format!("the files added hold {rows} rows, the commit info counts {}", stamp.rows.total()));
+        }
+        if let Some(add) = commit.adds.iter().find(|a| !a.data_change) {
+            self.find(at, Rule::Once, format!("the file {} is added as if no rows changed", add.file.path));
+        }
+        if stamp.kind != Kind::Reload
+            && let Some(removed) = commit.removes.first()
+        {
+            self.find(at, Rule::Reload, format!("the {} removes the file {}", stamp.kind, removed.file.path));
+        }
+        if stamp.kind != Kind::Reload && commit.table.as_ref().is_some_and(|t| TableStamp::decode(&t.properties).ok().flatten() != self.stamp) {
+            self.find(at, Rule::Reload, format!("the {} changes the table properties that a reload writes", stamp.kind));
+        }
+    }
+
+    fn extend_segments(&mut self, at: u64, stamp: &CommitStamp) {
+        let reload = stamp.kind == Kind::Reload;
+        if reload || self.segments.last().is_none_or(|s| s.generation != stamp.generation) {
+            self.segments.push(Segment {
+                generation: stamp.generation,
+                reload: reload.then_some(at),
+                cutover: reload.then_some(stamp.to),
+                first_version: at,
+                last_version: at,
+                last_step: stamp.to,
+                commits: 0,
+                rows: RowCounts::default(),
+            });
+        }
+        if let Some(segment) = self.segments.last_mut() {
+            segment.last_version = at;
+            segment.last_step = stamp.to;
+            segment.commits += 1;
+            segment.rows += stamp.rows;
+        }
+    }
+
+    fn move_files(&mut self, commit: &Commit) {
+        if commit.stamp().is_some_and(|s| s.kind == Kind::Reload) && self.live.is_none() {
+            self.live = Some(HashMap::new());
+        }
+        let Some(live) = &mut self.live else { return };
+        for remove in &commit.removes {
+            live.remove(&remove.file);
+        }
+        for add in &commit.adds {
+            live.insert(add.file.clone(), Live { size: add.size, rows: add.rows, added_at: commit.version });
+        }
+    }
+}
+
+fn show(digest: Option<Digest>) -> String {
+    digest.map_or("absent".to_string(), |d| d.to_string())
+}

@@ -2,6 +2,7 @@
 //!
 //! Everything here is pure: no I/O, no clock, no awaiting.
 
+pub mod commit;
 pub mod history;
 pub mod plan;
 pub mod stamp;

@@ -1,1 +1,261 @@
-//! tmp
+//! What the next commit may be: a pure decision over what the table says and what is wanted.
+
+use crate::change::Changes;
+use crate::continuity::stamp::{Layout, Mode, TableStamp};
+use crate::digest::Digest;
+use crate::epoch::Epoch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::generation::Generation;
+use crate::step::{Step, StepRange};
+
+/// What the table says of itself at its head.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    /// There is no table.
+    Absent,
+    /// There is a table, and it is not ours.
+    Foreign,
+    /// The table is ours.
+    Ours(Box<Ours>),
+}
+
+/// What a table of ours says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ours {
+    /// The properties of the last reload; `None` when others removed or broke them.
+    pub stamp: Option<TableStamp>,
+    /// The connector that the table belongs to.
+    pub connector: String,
+    /// The current generation.
+    pub generation: Generation,
+    /// The last step.
+    pub last_step: Step,
+    /// The highest epoch.
+    pub epoch: Epoch,
+    /// The writer that holds it; `None` when the log no longer tells.
+    pub writer: Option<String>,
+    /// The digest of the generation so far; `None` when the log no longer tells.
+    pub digest_total: Option<Digest>,
+    /// Why the table is not what our commits made it.
+    pub drift: Option<String>,
+}
+
+/// Who writes, and what the table is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The connector's full name.
+    pub connector: String,
+    /// The connector's mode.
+    pub mode: Mode,
+    /// The table's layout.
+    pub layout: Layout,
+    /// The key's columns.
+    pub key: Vec<String>,
+    /// The source's fingerprint.
+    pub source: String,
+}
+
+/// A committed claim: the right to write until somebody takes a higher epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The writer that holds it.
+    pub writer: String,
+}
+
+/// What to do with a table that is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnExisting {
+    /// Refuse it.
+    Error,
+    /// Replace its rows by the first reload.
+    Truncate,
+}
+
+/// Whether a reload may go back in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Older {
+    /// The cutover is at or after the table's last step.
+    Refused,
+    /// The operator said that it may be before.
+    Allowed,
+}
+
+/// A reload that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReloadRequest {
+    /// The step of the snapshot.
+    pub cutover: Step,
+    /// The commit's id, which a restart recognizes.
+    pub commit: String,
+    /// What to do with a table that is not ours.
+    pub on_existing: OnExisting,
+    /// Whether the cutover may be before the table's last step.
+    pub older: Older,
+}
+
+/// What a reload is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReloadPlan {
+    /// Commit it.
+    Go {
+        /// The generation that it starts.
+        generation: Generation,
+        /// The epoch that it commits under.
+        epoch: Epoch,
+    },
+    /// It is committed already.
+    AlreadyApplied,
+}
+
+/// What an append is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppendPlan {
+    /// Commit the changes of this range, which starts where the table ends.
+    Go(StepRange),
+    /// Every change is in the table already.
+    AlreadyApplied,
+}
+
+/// The epoch of a new claim on a table of ours.
+pub fn claim(ours: &Ours, identity: &Identity) -> Result<Epoch> {
+    same_connector(ours, identity)?;
+    Ok(ours.epoch.next())
+}
+
+/// Whether a claim still holds at the table's head.
+pub fn check_claim(ours: &Ours, claim: &Claim) -> Result<()> {
+    let other = ours.writer.as_ref().is_some_and(|w| *w != claim.writer);
+    if ours.epoch > claim.epoch || (ours.epoch == claim.epoch && other) {
+        let holder = ours.writer.as_deref().unwrap_or("unknown");
+        return Err(Error::new(
+            ErrorKind::Fenced,
+            format!(
+                "the writer {holder} holds the epoch {} of the table, this one held {}: another process delivers to it; stop one of them",
+                ours.epoch, claim.epoch
+            ),
+        ));
+    }
+    if ours.epoch < claim.epoch {
+        return Err(Error::continuity_lost(format!(
+            "the table went back in time: its epoch is {}, this writer committed {}; reset it once nothing restores older versions of it",
+            ours.epoch, claim.epoch
+        )));
+    }
+    Ok(())
+}
+
+/// Plans a reload; without a claim only where there is no table of ours.
+pub fn reload(standing: &Standing, claim: Option<&Claim>, identity: &Identity, request: &ReloadRequest) -> Result<ReloadPlan> {
+    let ours = match (standing, request.on_existing) {
+        (Standing::Absent, _) | (Standing::Foreign, OnExisting::Truncate) => {
+            if claim.is_some() {
+                return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
+            }
+            return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
+        }
+        (Standing::Foreign, OnExisting::Error) => {
+            return Err(Error::refused(
+                "the table exists and is not ours; set on_existing = \"truncate\" to replace its rows, or choose another uri",
+            ));
+        }
+        (Standing::Ours(ours), _) => ours,
+    };
+    same_connector(ours, identity)?;
+    if ours.stamp.as_ref().is_some_and(|s| s.commit == request.commit) {
+        return Ok(ReloadPlan::AlreadyApplied);
+    }
+    let Some(claim) = claim else {
+        return Err(Error::refused("the table is ours already; claim it before a reload"));
+    };
+    check_claim(ours, claim)?;
+    let same_source = ours.stamp.as_ref().is_none_or(|s| s.source == identity.source);
+    if same_source && request.older == Older::Refused && request.cutover < ours.last_step {
+        return Err(Error::refused(format!(
+            "the snapshot is of step {}, the table already stands at {}, and readers never go back; wait for a newer one, or allow it with --allow-older",
+            request.cutover, ours.last_step
+        )));
+    }
+    Ok(ReloadPlan::Go { generation: ours.generation.next(), epoch: claim.epoch })
+}
+
+/// Plans an append of the changes in `range`.
+pub fn append(standing: &Standing, claim: &Claim, identity: &Identity, range: StepRange) -> Result<AppendPlan> {
+    let Standing::Ours(ours) = standing else {
+        return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
+    };
+    check_claim(ours, claim)?;
+    check_follow(ours, identity)?;
+    let last = ours.last_step;
+    if last >= range.to() {
+        return Ok(AppendPlan::AlreadyApplied);
+    }
+    if last < range.from() {
+        return Err(Error::continuity_lost(format!(
+            "a gap: the table ends at step {last}, the source goes on after {}; repair it with a reset",
+            range.from()
+        )));
+    }
+    range.after(last).map_or(Ok(AppendPlan::AlreadyApplied), |rest| Ok(AppendPlan::Go(rest)))
+}
+
+/// Whether changes of this identity may follow what the table holds.
+pub fn check_follow(ours: &Ours, identity: &Identity) -> Result<()> {
+    same_connector(ours, identity)?;
+    if let Some(drift) = &ours.drift {
+        return Err(Error::continuity_lost(format!("{drift}; see `cutover verify`, then repair the table with a reset")));
+    }
+    let Some(stamp) = &ours.stamp else {
+        return Err(Error::continuity_lost("the table lost the properties that a reload writes; repair it with a reset"));
+    };
+    if stamp.source != identity.source {
+        return Err(Error::continuity_lost(format!(
+            "the table was loaded from the source {:?}, this is {:?}, and their steps cannot be compared; go back to the first, or reset",
+            stamp.source, identity.source
+        )));
+    }
+    if stamp.layout != identity.layout || stamp.key != identity.key {
+        return Err(Error::refused(format!(
+            "the table has the layout {} and the key {:?}, the configuration {} and {:?}; change it back, or reset",
+            stamp.layout, stamp.key, identity.layout, identity.key
+        )));
+    }
+    if stamp.mode == Mode::Follow && identity.mode != Mode::Follow {
+        return Err(Error::refused(format!(
+            "the table was begun in mode follow, without a snapshot, and the configuration says {}; change it back, or reset",
+            identity.mode
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a source that names no step beyond `latest` can have written a table that stands where `ours` does.
+pub fn check_not_behind(ours: &Ours, latest: Step) -> Result<()> {
+    if latest < ours.last_step {
+        return Err(Error::continuity_lost(format!(
+            "the source is behind the table: it ends at step {latest}, the table at {}; restore the source, or reset with --allow-older",
+            ours.last_step
+        )));
+    }
+    Ok(())
+}
+
+/// Cuts `changes` to what a planned append covers.
+pub fn cut(changes: Changes, planned: StepRange) -> Result<Changes> {
+    changes.after(planned.from())?.ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))
+}
+
+fn same_connector(ours: &Ours, identity: &Identity) -> Result<()> {
+    if ours.connector == identity.connector {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "the table belongs to the connector {}, not to {}; choose another uri, or let the connector keep its name",
+        ours.connector, identity.connector
+    )))
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! What one log entry says, reduced to what continuity needs.
+
+use std::collections::BTreeMap;
+
+use crate::continuity::stamp::CommitStamp;
+
+/// One version of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Commit {
+    /// The version.
+    pub version: u64,
+    /// When, in milliseconds since 1970 UTC, by the writer's own clock.
+    pub millis: Option<i64>,
+    /// Whose commit it is.
+    pub author: Author,
+    /// The files that it adds.
+    pub adds: Vec<Added>,
+    /// The files that it removes.
+    pub removes: Vec<Removed>,
+    /// The `txn` actions: application and version.
+    pub txns: Vec<(String, i64)>,
+    /// The table's metadata, when the commit sets it.
+    pub table: Option<Table>,
+    /// Protocol features that the commit demands and this program does not honour.
+    pub refused_features: Vec<String>,
+    /// Actions that this program does not know.
+    pub unknown_actions: Vec<String>,
+}
+
+/// Whose commit it is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Author {
+    /// Ours.
+    Ours {
+        /// Its stamp.
+        stamp: Box<CommitStamp>,
+        /// `operationMetrics.numOutputRows`, as other engines read it.
+        output_rows: Option<u64>,
+        /// Whether the commit info is the first action.
+        first: bool,
+    },
+    /// It claims to be ours and cannot be trusted; why.
+    Damaged(String),
+    /// Somebody else's, with the operation that it names.
+    Foreign(Option<String>),
+}
+
+/// A data file: its path in the log, byte for byte, and its deletion vector.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// The path as the log spells it.
+    pub path: String,
+    /// The deletion vector's unique id.
+    pub vector: Option<String>,
+}
+
+/// A file added.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Added {
+    /// Which file.
+    pub file: FileId,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its rows, after the deletion vector, where statistics tell.
+    pub rows: Option<u64>,
+    /// Whether the commit says that rows change.
+    pub data_change: bool,
+}
+
+/// A file removed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Removed {
+    /// Which file.
+    pub file: FileId,
+    /// Whether the commit says that rows change.
+    pub data_change: bool,
+}
+
+/// A table's metadata.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Table {
+    /// The schema's JSON.
+    pub schema: String,
+    /// The partition columns.
+    pub partition_by: Vec<String>,
+    /// The properties.
+    pub properties: BTreeMap<String, String>,
+}
+
+impl Commit {
+    /// The stamp, if the commit is ours.
+    pub fn stamp(&self) -> Option<&CommitStamp> {
+        match &self.author {
+            Author::Ours { stamp, .. } => Some(stamp),
+            Author::Damaged(_) | Author::Foreign(_) => None,
+        }
+    }
+
+    /// The version of the `txn` of application `app`.
+    pub fn txn(&self, app: &str) -> Option<i64> {
+        self.txns.iter().find(|(id, _)| id == app).map(|(_, version)| *version)
+    }
+
+    /// The rows of all added files; `None` when a file does not tell.
+    pub fn added_rows(&self) -> Option<u64> {
+        self.adds.iter().map(|a| a.rows).sum()
+    }
+}

@@ -1,0 +1,258 @@
+//! One log entry: our actions as JSON lines, and anybody's lines as a [`Commit`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::features;
+use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Table};
+use crate::continuity::stamp::{CommitStamp, Kind, USER_METADATA};
+use crate::error::{Error, Result};
+
+/// The `metaData` action.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// The table's id; a reload keeps it.
+    pub id: String,
+    /// The table's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The table's description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// How data files are encoded.
+    pub format: Value,
+    /// The schema's JSON.
+    pub schema_string: String,
+    /// The partition columns.
+    pub partition_columns: Vec<String>,
+    /// When the table was created, in milliseconds since 1970 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_time: Option<i64>,
+    /// The table's properties.
+    #[serde(default)]
+    pub configuration: BTreeMap<String, String>,
+}
+
+impl Metadata {
+    /// What continuity needs of it.
+    pub fn table(&self) -> Table {
+        Table {
+            schema: self.schema_string.clone(),
+            partition_by: self.partition_columns.clone(),
+            properties: self.configuration.clone(),
+        }
+    }
+}
+
+/// The `protocol` action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Protocol {
+    /// The version that a reader must know.
+    pub min_reader_version: i32,
+    /// The version that a writer must know.
+    pub min_writer_version: i32,
+    /// The features that a reader must know, from reader version 3 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reader_features: Option<Vec<String>>,
+    /// The features that a writer must know, from writer version 7 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer_features: Option<Vec<String>>,
+}
+
+/// The `add` action of a data file of ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddAction {
+    /// The path relative to the table's root.
+    pub path: String,
+    /// Partition values by column.
+    pub partition_values: BTreeMap<String, Option<String>>,
+    /// The size in bytes.
+    pub size: u64,
+    /// When the file was written, in milliseconds since 1970 UTC.
+    pub modification_time: i64,
+    /// Whether rows change.
+    pub data_change: bool,
+    /// The statistics' JSON.
+    pub stats: String,
+}
+
+/// The `remove` action of a live file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RemoveAction {
+    pub(super) path: String,
+    pub(super) deletion_timestamp: i64,
+    pub(super) data_change: bool,
+    pub(super) extended_file_metadata: bool,
+    pub(super) partition_values: BTreeMap<String, Option<String>>,
+    pub(super) size: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) deletion_vector: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) base_row_id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default_row_commit_version: Option<i64>,
+}
+
+/// Lines of a log entry, in order.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Vec<u8>);
+
+impl Lines {
+    pub(super) fn push(&mut self, name: &str, action: &impl Serialize) -> Result<()> {
+        serde_json::to_writer(&mut self.0, &BTreeMap::from([(name, action)]))
+            .map_err(|e| Error::internal(format!("the action {name} was not encoded")).with_source(e))?;
+        self.0.push(b'\n');
+        Ok(())
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// The commit info of one of our commits.
+pub(super) fn commit_info(stamp: &CommitStamp, adds: &[AddAction], removed: usize, millis: i64) -> Result<Value> {
+    let bytes: u64 = adds.iter().map(|a| a.size).sum();
+    let reload = stamp.kind == Kind::Reload;
+    let mut metrics = serde_json::Map::new();
+    for (key, value) in [
+        ("numFiles", adds.len().to_string()),
+        ("numOutputRows", stamp.rows.total().to_string()),
+        ("numOutputBytes", bytes.to_string()),
+    ] {
+        metrics.insert(key.into(), value.into());
+    }
+    if reload {
+        metrics.insert("numRemovedFiles".into(), removed.to_string().into());
+    }
+    Ok(json!({
+        "timestamp": millis,
+        "operation": "WRITE",
+        "operationParameters": { "mode": if reload { "Overwrite" } else { "Append" }, "partitionBy": "[]" },
+        "operationMetrics": metrics,
+        "isBlindAppend": !reload,
+        "engineInfo": concat!("cutover/", env!("CARGO_PKG_VERSION")),
+        USER_METADATA: stamp.encode()?,
+    }))
+}
+
+/// Reads the log entry `version`. Tolerant of what others write; an entry that is empty or not whole is corrupt.
+pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
+    let mut commit = Commit {
+        version,
+        millis: None,
+        author: Author::Foreign(None),
+        adds: Vec::new(),
+        removes: Vec::new(),
+        txns: Vec::new(),
+        table: None,
+        refused_features: Vec::new(),
+        unknown_actions: Vec::new(),
+    };
+    let mut actions = 0usize;
+    for line in bytes.split(|b| *b == b'\n').filter(|l| !l.trim_ascii().is_empty()) {
+        let torn = |e: serde_json::Error| Error::corrupt(format!("the log entry of version {version} is torn or damaged")).with_source(e);
+        let action: BTreeMap<String, Value> = serde_json::from_slice(line).map_err(torn)?;
+        for (name, value) in action {
+            take_action(&mut commit, &name, &value, actions == 0).map_err(torn)?;
+        }
+        actions += 1;
+    }
+    if actions == 0 {
+        return Err(Error::corrupt(format!("the log entry of version {version} is empty")));
+    }
+    Ok(commit)
+}
+
+fn take_action(commit: &mut Commit, name: &str, value: &Value, first: bool) -> std::result::Result<(), serde_json::Error> {
+    match name {
+        "commitInfo" => {
+            commit.millis = value.get("timestamp").and_then(Value::as_i64);
+            commit.author = author(value, first);
+        }
+        "add" => {
+            let add: FileAction = serde_json::from_value(value.clone())?;
+            let records = add.stats.as_deref().and_then(|s| serde_json::from_str::<Value>(s).ok());
+            let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
+            let deleted = add.deletion_vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
+            commit.adds.push(Added {
+                file: add.file(),
+                size: add.size.unwrap_or(0),
+                rows: records.map(|n| n.saturating_sub(deleted)),
+                data_change: add.data_change,
+            });
+        }
+        "remove" => {
+            let remove: FileAction = serde_json::from_value(value.clone())?;
+            commit.removes.push(Removed { file: remove.file(), data_change: remove.data_change });
+        }
+        "txn" => {
+            let txn: TxnAction = serde_json::from_value(value.clone())?;
+            commit.txns.push((txn.app_id, txn.version));
+        }
+        "metaData" => {
+            let metadata: Metadata = serde_json::from_value(value.clone())?;
+            commit.table = Some(metadata.table());
+        }
+        "protocol" => {
+            let protocol: Protocol = serde_json::from_value(value.clone())?;
+            commit.refused_features = features::refused(&protocol);
+        }
+        "cdc" | "domainMetadata" | "checkpointMetadata" | "sidecar" => {}
+        other => commit.unknown_actions.push(other.to_string()),
+    }
+    Ok(())
+}
+
+fn author(info: &Value, first: bool) -> Author {
+    let operation = info.get("operation").and_then(Value::as_str).map(str::to_string);
+    let Some(text) = info.get(USER_METADATA).and_then(Value::as_str) else { return Author::Foreign(operation) };
+    match CommitStamp::decode(text) {
+        Ok(None) => Author::Foreign(operation),
+        Ok(Some(stamp)) => {
+            let metric = info.get("operationMetrics").and_then(|m| m.get("numOutputRows"));
+            let output_rows = metric.and_then(|n| n.as_str().map_or_else(|| n.as_u64(), |s| s.parse().ok()));
+            Author::Ours { stamp: Box::new(stamp), output_rows, first }
+        }
+        Err(e) => Author::Damaged(e.message().to_string()),
+    }
+}
+
+/// What `add` and `remove` share.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileAction {
+    path: String,
+    size: Option<u64>,
+    #[serde(default)]
+    data_change: bool,
+    stats: Option<String>,
+    deletion_vector: Option<Value>,
+}
+
+impl FileAction {
+    fn file(&self) -> FileId {
+        FileId { path: self.path.clone(), vector: self.deletion_vector.as_ref().and_then(vector_id) }
+    }
+}
+
+/// The unique id of a deletion vector's descriptor.
+pub(super) fn vector_id(descriptor: &Value) -> Option<String> {
+    let storage = descriptor.get("storageType")?.as_str()?;
+    let place = descriptor.get("pathOrInlineDv")?.as_str()?;
+    let offset = descriptor.get("offset").and_then(Value::as_i64).map(|o| format!("@{o}")).unwrap_or_default();
+    Some(format!("{storage}{place}{offset}"))
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TxnAction {
+    pub(super) app_id: String,
+    pub(super) version: i64,
+}

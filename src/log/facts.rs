@@ -1,0 +1,181 @@
+//! What the table says of itself at its head: read anew, then advanced by each own commit.
+
+use std::time::Duration;
+
+use super::entry::{Metadata, Protocol};
+use super::{LiveFile, Log, features};
+use crate::continuity::commit::Commit;
+use crate::continuity::history::History;
+use crate::continuity::plan::{Ours, Standing};
+use crate::continuity::stamp::{CommitStamp, Kind, TXN_RETENTION, TableStamp};
+use crate::epoch::Epoch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::step::Step;
+
+/// The table at one version.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The version; `None` when there is no table.
+    pub version: Option<u64>,
+    /// The metadata; `None` when there is no table.
+    pub metadata: Option<Metadata>,
+    /// The protocol; `None` when there is no table.
+    pub protocol: Option<Protocol>,
+    /// What continuity makes of it.
+    pub standing: Standing,
+    /// The head's size and tag, by which it is known again.
+    pub(super) head: Option<HeadMark>,
+    /// When these facts were last known to be the head's, by the boot clock.
+    pub(super) checked: Duration,
+}
+
+/// What tells an entry from another of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HeadMark {
+    pub(super) size: u64,
+    pub(super) checkpoint: Option<(u64, chrono::DateTime<chrono::Utc>)>,
+}
+
+impl Facts {
+    /// The table of ours, if it is.
+    pub fn ours(&self) -> Option<&Ours> {
+        match &self.standing {
+            Standing::Ours(ours) => Some(ours),
+            Standing::Absent | Standing::Foreign => None,
+        }
+    }
+}
+
+impl Log {
+    /// Reads the facts anew.
+    ///
+    /// Refused: a folder that has files but no log; a table whose features our commits do not keep. Corrupt: a log
+    /// that cannot be replayed, or whose newest entry is torn.
+    pub async fn facts(&self) -> Result<Facts> {
+        let checked = self.world.clock.boot();
+        let listing = self.list(0).await?;
+        if listing.head().is_none() {
+            if let Some(object) = self.foreign_object().await? {
+                return Err(Error::refused(format!(
+                    "the folder {} has files ({object} among them) but no Delta log; choose an empty folder or a Delta table",
+                    self.location().uri()
+                )));
+            }
+            return Ok(Facts { version: None, metadata: None, protocol: None, standing: Standing::Absent, head: None, checked });
+        }
+        let replayed = self.kernel.replay(None).await?;
+        let version = replayed.version;
+        // A later entry that a replay passes over is one that it could not read.
+        if listing.versions.last().is_some_and(|newest| *newest > version) {
+            return Err(Error::corrupt(format!("the log goes on after version {version}, but not without a gap")));
+        }
+        let head = self.head_mark(version).await?;
+        let (metadata, protocol) = (replayed.metadata, replayed.protocol);
+        let stamp = TableStamp::decode(&metadata.configuration);
+        let carries_txn = replayed.step.is_some() || replayed.epoch.is_some();
+        let standing = if matches!(stamp, Ok(None)) && !carries_txn {
+            // The newest entry must be whole whoever wrote it.
+            self.commit(version).await?;
+            Standing::Foreign
+        } else {
+            // Another contract is never guessed at.
+            let stamp = match stamp {
+                Err(e) if e.kind() == ErrorKind::Incompatible => return Err(e),
+                other => other.ok().flatten(),
+            };
+            let step = replayed.step.map(Step::from_i64).transpose()?;
+            let epoch = replayed.epoch.map(|e| Epoch::new(e.unsigned_abs())).transpose()?;
+            Standing::Ours(Box::new(self.ours(version, stamp, step, epoch).await?))
+        };
+        Ok(Facts { version: Some(version), metadata: Some(metadata), protocol: Some(protocol), standing, head, checked })
+    }
+
+    /// The live files at the version of `facts`.
+    pub async fn live_files(&self, facts: &Facts) -> Result<Vec<LiveFile>> {
+        match facts.version {
+            Some(version) => self.kernel.live_files(version).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Refuses a table in which our commits would not be right.
+    pub fn check_features(&self, facts: &Facts) -> Result<()> {
+        let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
+        if metadata.configuration.contains_key(TXN_RETENTION) {
+            return Err(Error::incompatible(format!(
+                "the table sets {TXN_RETENTION}, by which other engines forget our last step; unset it (ALTER TABLE … UNSET TBLPROPERTIES)"
+            )));
+        }
+        features::check(protocol, metadata)
+    }
+
+    /// Goes back from the head to our last commit of rows; what others did since is maintenance or drift.
+    ///
+    /// A claim changes no row and is passed over, so that drift before it is not forgotten.
+    async fn ours(&self, head: u64, stamp: Option<TableStamp>, step: Option<Step>, epoch: Option<Epoch>) -> Result<Ours> {
+        let mut since: Vec<Commit> = Vec::new();
+        for version in (0..=head).rev() {
+            let Some(commit) = self.commit(version).await? else { break };
+            let anchor = commit.stamp().is_some_and(|s| matches!(s.kind, Kind::Reload | Kind::Append));
+            since.push(commit);
+            if anchor {
+                break;
+            }
+        }
+        since.reverse();
+        let last = since.iter().rev().find_map(|c| c.stamp()).cloned();
+        let drift = self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step));
+        let (connector, generation) = match (&last, &stamp) {
+            (Some(l), Some(s)) => (l.connector.clone(), l.generation.max(s.generation)),
+            (Some(l), None) => (l.connector.clone(), l.generation),
+            (None, Some(s)) => (s.connector.clone(), s.generation),
+            (None, None) => {
+                return Err(Error::corrupt("the table carries txns of ours, but neither its properties nor its log tell of which connector"));
+            }
+        };
+        let last_step = last.as_ref().map(|l| l.to).or(step).or(stamp.as_ref().map(|s| s.step));
+        let highest = last.as_ref().map(|l| l.epoch).max(epoch);
+        let (Some(last_step), Some(epoch)) = (last_step, highest) else {
+            return Err(Error::corrupt("the table is ours, but nothing in it tells the last step and the epoch"));
+        };
+        Ok(Ours {
+            stamp,
+            connector,
+            generation,
+            last_step,
+            epoch,
+            writer: last.as_ref().filter(|l| l.epoch == epoch).map(|l| l.writer.clone()),
+            digest_total: last.and_then(|l| l.digest_total),
+            drift,
+        })
+    }
+
+    /// The first rule that the newest commits break.
+    async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
+        let Some(first) = since.first() else { return Ok(None) };
+        // A foreign change of metadata is judged against what stood before it.
+        let before = match first.version.checked_sub(1) {
+            Some(before) if since.iter().any(|c| c.stamp().is_none() && c.table.is_some()) => {
+                let earlier = if first.stamp().is_some() { first.version } else { before };
+                self.kernel.replay(Some(earlier)).await.ok().map(|r| r.metadata.table())
+            }
+            _ => None,
+        };
+        let mut history = History::from_the_middle(before);
+        since.iter().for_each(|commit| history.fold(commit));
+        Ok(history.findings().first().map(|f| format!("version {}: {}", f.version, f.message)))
+    }
+}
+
+/// How properties, txn and our last commit contradict each other.
+fn disagreement(stamp: Option<&TableStamp>, last: Option<&CommitStamp>, step: Option<Step>) -> Option<String> {
+    let last = last?;
+    if let Some(step) = step
+        && last.to != step
+    {
+        return Some(format!("the table's txn says step {step}, our last commit {}", last.to));
+    }
+    let generation = stamp?.generation;
+    (generation != last.generation)
+        .then(|| format!("the table's properties say generation {generation}, our last commit {}", last.generation))
+}

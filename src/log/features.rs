@@ -1,0 +1,144 @@
+//! The allow-list: what our commits do for each table feature, legacy-implied ones included.
+
+use std::collections::BTreeMap;
+
+use super::entry::{Metadata, Protocol};
+use crate::error::{Error, Result};
+
+/// A feature, and when our commits are right in a table that has it.
+struct Feature {
+    name: &'static str,
+    /// The property that switches it on; our commits are right while it is off.
+    off: Option<&'static str>,
+}
+
+/// Features whose tables our commits keep right. Those of rows that exist (deletion vectors, type widening) end with
+/// the files that a reload removes; those of the schema (invariants, generated and identity columns) end with the
+/// schema that a reload replaces; v2 checkpoints are written as such; the rest must be switched off.
+const KEPT: &[Feature] = &[
+    Feature { name: "appendOnly", off: None },
+    Feature { name: "invariants", off: None },
+    Feature { name: "checkConstraints", off: Some("delta.constraints.") },
+    Feature { name: "changeDataFeed", off: Some("delta.enableChangeDataFeed") },
+    Feature { name: "generatedColumns", off: None },
+    Feature { name: "identityColumns", off: None },
+    Feature { name: "columnMapping", off: Some("delta.columnMapping.mode") },
+    Feature { name: "deletionVectors", off: None },
+    Feature { name: "timestampNtz", off: None },
+    Feature { name: "v2Checkpoint", off: None },
+    Feature { name: "vacuumProtocolCheck", off: None },
+];
+
+/// What each legacy writer version implies, beyond the versions below it.
+const LEGACY: &[(i32, &[&str])] = &[
+    (2, &["appendOnly", "invariants"]),
+    (3, &["checkConstraints"]),
+    (4, &["changeDataFeed", "generatedColumns"]),
+    (5, &["columnMapping"]),
+    (6, &["identityColumns"]),
+];
+
+const NTZ: &str = "timestampNtz";
+
+/// The features that `protocol` demands and that are not kept.
+pub(super) fn refused(protocol: &Protocol) -> Vec<String> {
+    if protocol.min_reader_version > 3 || protocol.min_writer_version > 7 {
+        return vec![format!("protocol ({}, {})", protocol.min_reader_version, protocol.min_writer_version)];
+    }
+    names(protocol).into_iter().filter(|name| !KEPT.iter().any(|f| f.name == name)).collect()
+}
+
+/// Refuses a table in which our commits would not be right.
+pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
+    if let Some(feature) = refused(protocol).first() {
+        return Err(Error::incompatible(format!(
+            "the table has the feature {feature:?}, which is not kept here; drop it (ALTER TABLE … DROP FEATURE), or choose another uri"
+        )));
+    }
+    for name in names(protocol) {
+        let switch = KEPT.iter().find(|f| f.name == name).and_then(|f| f.off);
+        if let Some((key, value)) = switch.and_then(|switch| switched_on(&metadata.configuration, switch)) {
+            return Err(Error::incompatible(format!(
+                "the table property {key} is {value:?}, and the feature {name:?} is not kept here; unset it, or choose another uri"
+            )));
+        }
+    }
+    if !metadata.partition_columns.is_empty() {
+        return Err(Error::incompatible(format!(
+            "the table is partitioned by {:?}, and partitioned tables are not written here; choose another uri",
+            metadata.partition_columns
+        )));
+    }
+    Ok(())
+}
+
+/// The protocol of a table that must hold `ntz` timestamps or not; `None` when `protocol` does already.
+pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol> {
+    let Some(protocol) = protocol else {
+        let plain = Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+        return Some(upgrade(Some(&plain), ntz).unwrap_or(plain));
+    };
+    if !ntz || protocol.writer_features.iter().flatten().any(|f| f == NTZ) {
+        return None;
+    }
+    let mut writer = names(protocol);
+    let mut reader: Vec<String> = protocol.reader_features.clone().unwrap_or_default();
+    if protocol.min_reader_version == 2 {
+        reader.push("columnMapping".into());
+    }
+    writer.push(NTZ.into());
+    reader.push(NTZ.into());
+    Some(Protocol { min_reader_version: 3, min_writer_version: 7, reader_features: Some(reader), writer_features: Some(writer) })
+}
+
+fn names(protocol: &Protocol) -> Vec<String> {
+    if protocol.min_writer_version >= 7 {
+        let mut names = protocol.writer_features.clone().unwrap_or_default();
+        let reader_only = protocol.reader_features.iter().flatten().filter(|f| !names.contains(f)).cloned().collect::<Vec<_>>();
+        names.extend(reader_only);
+        return names;
+    }
+    let implied = LEGACY.iter().filter(|(version, _)| *version <= protocol.min_writer_version);
+    implied.flat_map(|(_, names)| names.iter().map(|n| n.to_string())).collect()
+}
+
+fn switched_on<'a>(properties: &'a BTreeMap<String, String>, switch: &str) -> Option<(&'a String, &'a String)> {
+    properties.iter().find(|(key, value)| {
+        let named = if switch.ends_with('.') { key.starts_with(switch) } else { *key == switch };
+        named && *value != "false" && *value != "none"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protocol(reader: i32, writer: i32, features: Option<&[&str]>) -> Protocol {
+        let list = |on: bool| features.filter(|_| on).map(|f| f.iter().map(|s| s.to_string()).collect());
+        Protocol {
+            min_reader_version: reader,
+            min_writer_version: writer,
+            reader_features: list(reader >= 3),
+            writer_features: list(writer >= 7),
+        }
+    }
+
+    #[test]
+    fn unknown_features_are_refused_and_known_ones_are_not() {
+        assert!(refused(&protocol(1, 6, None)).is_empty());
+        assert!(refused(&protocol(3, 7, Some(&["deletionVectors", "timestampNtz"]))).is_empty());
+        assert_eq!(refused(&protocol(3, 7, Some(&["deletionVectors", "rowTracking"]))), ["rowTracking"]);
+        assert_eq!(refused(&protocol(4, 8, None)).len(), 1);
+    }
+
+    #[test]
+    fn timestamps_without_zone_bring_their_feature_and_keep_the_legacy_ones() {
+        assert_eq!(upgrade(None, false), Some(protocol(1, 2, None)));
+        let new = upgrade(None, true).unwrap();
+        assert_eq!((new.min_reader_version, new.min_writer_version), (3, 7));
+        assert_eq!(new.reader_features.unwrap(), ["timestampNtz"]);
+        assert_eq!(new.writer_features.unwrap(), ["appendOnly", "invariants", "timestampNtz"]);
+        assert_eq!(upgrade(Some(&protocol(1, 2, None)), false), None);
+        assert_eq!(upgrade(Some(&protocol(3, 7, Some(&["timestampNtz"]))), true), None);
+    }
+}

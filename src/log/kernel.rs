@@ -1,0 +1,222 @@
+//! Replay and checkpoints by the Delta kernel that deltalake brings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
+use arrow::datatypes::{DataType, Int32Type, Int64Type, Schema};
+use delta_kernel::engine::arrow_conversion::TryFromArrow;
+use delta_kernel::engine::arrow_data::ArrowEngineData;
+use delta_kernel::schema::StructType;
+use delta_kernel::{Engine, Snapshot};
+use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
+use serde_json::{Value, json};
+
+use super::entry::{Metadata, Protocol, vector_id};
+use super::location::Location;
+use crate::continuity::commit::FileId;
+use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A data file that is live at some version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveFile {
+    /// The path as the log spells it.
+    pub path: String,
+    /// The deletion vector's descriptor.
+    pub vector: Option<Value>,
+    /// Partition values by column.
+    pub partition_values: BTreeMap<String, Option<String>>,
+    /// The size in bytes.
+    pub size: i64,
+    /// When the file was written, in milliseconds since 1970 UTC.
+    pub modified_millis: i64,
+    /// Its rows, after the deletion vector, where statistics tell.
+    pub rows: Option<u64>,
+    /// The first row id, in tables that track rows.
+    pub base_row_id: Option<i64>,
+    /// The version that row tracking names.
+    pub default_row_commit_version: Option<i64>,
+}
+
+impl LiveFile {
+    /// Which file it is.
+    pub fn id(&self) -> FileId {
+        FileId { path: self.path.clone(), vector: self.vector.as_ref().and_then(vector_id) }
+    }
+}
+
+/// What the log says at a version, replayed.
+#[derive(Debug, Clone)]
+pub(super) struct Replayed {
+    pub(super) version: u64,
+    pub(super) metadata: Metadata,
+    pub(super) protocol: Protocol,
+    pub(super) step: Option<i64>,
+    pub(super) epoch: Option<i64>,
+}
+
+/// The kernel, bound to one table.
+#[derive(Debug, Clone)]
+pub(super) struct Kernel {
+    store: LogStoreRef,
+}
+
+impl Kernel {
+    pub(super) fn new(location: &Location) -> Self {
+        let (store, root) = (Arc::clone(location.store()), Arc::clone(location.root()));
+        Self { store: default_logstore(store, root, location.url(), &StorageConfig::default()) }
+    }
+
+    /// Replays the log up to `version`, or to its head.
+    pub(super) async fn replay(&self, version: Option<u64>) -> Result<Replayed> {
+        self.blocking(move |engine, url| {
+            let snapshot = snapshot(engine, url, version)?;
+            let table = snapshot.table_configuration();
+            let decode = |e: serde_json::Error| Error::corrupt("the table's metadata cannot be understood").with_source(e);
+            let metadata = serde_json::to_value(table.metadata()).and_then(serde_json::from_value).map_err(decode)?;
+            let protocol = serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
+            let txn = |app| snapshot.get_app_id_version(app, engine).map_err(kernel_error);
+            Ok(Replayed { version: snapshot.version(), metadata, protocol, step: txn(TXN_STEP)?, epoch: txn(TXN_EPOCH)? })
+        })
+        .await
+    }
+
+    /// The live files at `version`.
+    pub(super) async fn live_files(&self, version: u64) -> Result<Vec<LiveFile>> {
+        self.blocking(move |engine, url| {
+            let scan = snapshot(engine, url, Some(version))?.scan_builder().build().map_err(kernel_error)?;
+            let mut files = Vec::new();
+            for part in scan.scan_metadata(engine).map_err(kernel_error)? {
+                let selected = part.and_then(|p| p.scan_files.apply_selection_vector()).map_err(kernel_error)?;
+                let data = ArrowEngineData::try_from_engine_data(selected).map_err(kernel_error)?;
+                take_files(data.record_batch(), &mut files)
+                    .ok_or_else(|| Error::internal("the kernel's list of files has another shape than expected"))?;
+            }
+            Ok(files)
+        })
+        .await
+    }
+
+    /// Writes a checkpoint of `version` and names it in `_last_checkpoint`.
+    pub(super) async fn checkpoint(&self, version: u64) -> Result<()> {
+        self.blocking(move |engine, url| {
+            let snapshot = snapshot(engine, url, Some(version))?;
+            snapshot.checkpoint(engine, None).map(|_| ()).map_err(kernel_error)
+        })
+        .await
+    }
+
+    /// The kernel blocks, so it runs on a thread that may.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&dyn Engine, &str) -> Result<T> + Send + 'static) -> Result<T> {
+        let engine = self.store.engine(None);
+        let url = self.store.root_url().to_string();
+        tokio::task::spawn_blocking(move || work(engine.as_ref(), &url))
+            .await
+            .map_err(|e| Error::internal("the replay of the log panicked").with_source(e))?
+    }
+}
+
+/// The Delta schema of Arrow columns, as the JSON of `schemaString`.
+pub(super) fn schema_string(schema: &Schema) -> Result<String> {
+    let converted = StructType::try_from_arrow(schema)
+        .map_err(|e| Error::incompatible("the view's schema has no Delta form").with_source(e))?;
+    serde_json::to_string(&converted).map_err(|e| Error::internal("the schema was not encoded").with_source(e))
+}
+
+/// Whether a schema needs the feature of timestamps without zone.
+pub(super) fn holds_ntz(schema: &Schema) -> bool {
+    fn holds(data_type: &DataType) -> bool {
+        match data_type {
+            DataType::Timestamp(_, None) => true,
+            DataType::List(f) | DataType::Map(f, _) => holds(f.data_type()),
+            DataType::Struct(fields) => fields.iter().any(|f| holds(f.data_type())),
+            _ => false,
+        }
+    }
+    schema.fields().iter().any(|f| holds(f.data_type()))
+}
+
+fn snapshot(engine: &dyn Engine, url: &str, version: Option<u64>) -> Result<Arc<Snapshot>> {
+    let builder = Snapshot::builder_for(url);
+    let builder = match version {
+        Some(version) => builder.at_version(version),
+        None => builder,
+    };
+    builder.build(engine).map_err(kernel_error)
+}
+
+fn kernel_error(error: delta_kernel::Error) -> Error {
+    use delta_kernel::Error as E;
+    let (kind, message) = match &error {
+        E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
+            (ErrorKind::Corrupt, "a file that the log needs is missing")
+        }
+        E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
+        _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// Appends the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
+fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
+    let strings = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
+    let longs = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
+    let (path, size, modified, stats) = (strings("path")?, longs("size")?, longs("modificationTime")?, strings("stats")?);
+    let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
+    let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
+    let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;
+    let constant = |name: &str, row: usize| {
+        let values = constants.column_by_name(name)?.as_primitive_opt::<Int64Type>()?;
+        values.is_valid(row).then(|| values.value(row))
+    };
+    for row in 0..batch.num_rows() {
+        let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
+        let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
+        let records = if stats.is_valid(row) { serde_json::from_str::<Value>(stats.value(row)).ok() } else { None };
+        let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
+        files.push(LiveFile {
+            path: path.value(row).to_string(),
+            vector,
+            partition_values: string_map(partitions, row)?,
+            size: size.value(row),
+            modified_millis: modified.value(row),
+            rows: records.map(|n| n.saturating_sub(deleted)),
+            base_row_id: constant("baseRowId", row),
+            default_row_commit_version: constant("defaultRowCommitVersion", row),
+        });
+    }
+    Some(())
+}
+
+fn descriptor(vectors: &StructArray, row: usize) -> Option<Value> {
+    let storage = vectors.column_by_name("storageType")?.as_string_opt::<i32>()?;
+    if !storage.is_valid(row) {
+        return None;
+    }
+    let place = vectors.column_by_name("pathOrInlineDv")?.as_string_opt::<i32>()?;
+    let offset = vectors.column_by_name("offset")?.as_primitive_opt::<Int32Type>()?;
+    let size = vectors.column_by_name("sizeInBytes")?.as_primitive_opt::<Int32Type>()?;
+    let cardinality = vectors.column_by_name("cardinality")?.as_primitive_opt::<Int64Type>()?;
+    let mut value = json!({
+        "storageType": storage.value(row),
+        "pathOrInlineDv": place.value(row),
+        "sizeInBytes": size.value(row),
+        "cardinality": cardinality.value(row),
+    });
+    if offset.is_valid(row) {
+        value.as_object_mut()?.insert("offset".into(), offset.value(row).into());
+    }
+    Some(value)
+}
+
+fn string_map(map: &MapArray, row: usize) -> Option<BTreeMap<String, Option<String>>> {
+    if !map.is_valid(row) {
+        return Some(BTreeMap::new());
+    }
+    let entries = map.value(row);
+    let (keys, values) = (entries.column(0).as_string_opt::<i32>()?, entries.column(1).as_string_opt::<i32>()?);
+    let pair = |i: usize| (keys.value(i).to_string(), values.is_valid(i).then(|| values.value(i).to_string()));
+    Some((0..entries.len()).map(pair).collect())
+}

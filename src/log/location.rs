@@ -1,0 +1,117 @@
+//! Where a table is: a URI turned into an object store rooted at the table.
+
+use std::path::{Component, PathBuf};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use url::Url;
+
+use super::durable::SyncedStore;
+use crate::error::{Error, Result};
+
+/// What a local table syncs before a commit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Files and their directories, data before log.
+    Commit,
+    /// Nothing: a crash of the machine may lose the newest commits, a crash of the process does not.
+    None,
+}
+
+/// What the table is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Reading and committing.
+    Write(Durability),
+}
+
+/// Where a table is.
+#[derive(Debug, Clone)]
+pub struct Location {
+    uri: String,
+    url: Url,
+    store: Arc<dyn ObjectStore>,
+    root: Arc<dyn ObjectStore>,
+    cheap: bool,
+}
+
+impl Location {
+    /// The table at `uri`: a local path, `file://` or `memory://`.
+    ///
+    /// Nothing is created. A `memory://` table lives as long as the location and its clones.
+    pub fn open(uri: &str, access: Access) -> Result<Self> {
+        match uri.split_once("://") {
+            None => Self::local(PathBuf::from(uri), access),
+            Some(("file", _)) => {
+                let path = Url::parse(uri).ok().and_then(|url| url.to_file_path().ok());
+                let path = path.ok_or_else(|| Error::config(format!("{uri:?} names no local path; write file:///path/to/table")))?;
+                Self::local(path, access)
+            }
+            Some(("memory", _)) => Ok(Self::on(Arc::new(InMemory::new()))),
+            Some((scheme, _)) => Err(Error::config(format!(
+                "tables at {scheme}:// are not available; available are local paths, file:// and memory://"
+            ))),
+        }
+    }
+
+    /// The table at the root of `store`.
+    pub fn on(store: Arc<dyn ObjectStore>) -> Self {
+        let uri = "memory:///".to_string();
+        #[expect(clippy::expect_used, reason = "a constant")]
+        let url = Url::parse(&uri).expect("a valid URL");
+        Self { uri, url, root: Arc::clone(&store), store, cheap: true }
+    }
+
+    fn local(path: PathBuf, access: Access) -> Result<Self> {
+        let bad = |why: &str| Error::config(format!("the table's path {} {why}", path.display()));
+        let absolute = std::path::absolute(&path).map_err(|e| bad("is not usable").with_source(e))?;
+        if absolute.components().any(|c| c == Component::ParentDir) && !absolute.exists() {
+            return Err(bad("does not exist and goes up by \"..\"; write it without"));
+        }
+        // The table keeps its place when it is reached through a link.
+        let absolute = absolute.canonicalize().unwrap_or(absolute);
+        if absolute.is_file() {
+            return Err(bad("is a file; a table is a directory"));
+        }
+        let prefix = Path::from_absolute_path(&absolute).map_err(|e| bad("cannot be held by an object store").with_source(e))?;
+        let url = Url::from_directory_path(&absolute).map_err(|()| bad("is not absolute"))?;
+        let files = LocalFileSystem::new();
+        let root: Arc<dyn ObjectStore> = match access {
+            Access::Write(Durability::Commit) => Arc::new(SyncedStore::new(files)),
+            Access::Write(Durability::None) | Access::Read => Arc::new(files),
+        };
+        let store = Arc::new(PrefixStore::new(Arc::clone(&root), prefix));
+        Ok(Self { uri: path.display().to_string(), url, store, root, cheap: true })
+    }
+
+    /// The URI as it was given; for messages.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// The table's root; ends with a slash.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// The table's objects, paths relative to its root.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// The store in which the paths of [`Location::url`] are absolute.
+    pub(super) fn root(&self) -> &Arc<dyn ObjectStore> {
+        &self.root
+    }
+
+    /// Whether looking at one object costs little beside a commit.
+    pub(super) fn looks_are_cheap(&self) -> bool {
+        self.cheap
+    }
+}

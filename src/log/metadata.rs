@@ -1,0 +1,67 @@
+//! The metadata and protocol that a reload leaves.
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::Schema;
+use serde_json::{Value, json};
+
+use super::entry::{Metadata, Protocol};
+use super::{Facts, Log, features, kernel};
+use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
+use crate::error::{Error, Result};
+
+impl Log {
+    /// The metadata of a table that a reload with `stamp` leaves, and the protocol where it must change.
+    ///
+    /// Kept byte for byte: id, name, description, format, creation time, partitioning, and every property that is
+    /// not ours. `properties` are set where the table does not have them.
+    pub fn reloaded(
+        &self,
+        facts: &Facts,
+        schema: &Schema,
+        stamp: &TableStamp,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<(Metadata, Option<Protocol>)> {
+        let mut metadata = facts.metadata.clone().unwrap_or_else(|| Metadata {
+            id: self.world.ids.draw(),
+            name: None,
+            description: None,
+            format: json!({ "provider": "parquet", "options": {} }),
+            schema_string: String::new(),
+            partition_columns: Vec::new(),
+            created_time: Some(self.world.clock.unix_millis()),
+            configuration: BTreeMap::new(),
+        });
+        metadata.schema_string = kernel::schema_string(schema)?;
+        metadata.configuration.retain(|key, _| !key.starts_with(PROPERTY_PREFIX));
+        for (key, value) in properties {
+            metadata.configuration.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        metadata.configuration.extend(stamp.encode());
+        Ok((metadata, features::upgrade(facts.protocol.as_ref(), kernel::holds_ntz(schema))))
+    }
+
+    /// Refuses an append of rows with `schema` to a table that has another.
+    pub fn check_schema(&self, facts: &Facts, schema: &Schema) -> Result<()> {
+        let Some(metadata) = &facts.metadata else { return Ok(()) };
+        let wanted = kernel::schema_string(schema)?;
+        if metadata.schema_string == wanted {
+            return Ok(());
+        }
+        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let (table, view) = (parsed(&metadata.schema_string), parsed(&wanted));
+        if table.is_some() && table == view {
+            return Ok(());
+        }
+        let fields = |schema: &Option<Value>| -> Vec<String> {
+            let fields = schema.as_ref().and_then(|s| s.get("fields")).and_then(Value::as_array);
+            fields.into_iter().flatten().map(|f| f.to_string()).collect()
+        };
+        let (table, view) = (fields(&table), fields(&view));
+        let differs = view.iter().find(|f| !table.contains(f)).or_else(|| table.iter().find(|f| !view.contains(f)));
+        Err(Error::incompatible(format!(
+            "the view's schema is not the table's any more (schema_change = \"fail\"); the first column that differs: {}; a reset loads the table with the view's schema",
+            differs.map_or("their order", String::as_str)
+        )))
+    }
+}

@@ -1,0 +1,63 @@
+//! A Delta table's log: open, facts, one put, replay, checkpoint.
+//!
+//! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
+
+mod checkpoint;
+mod durable;
+pub mod entry;
+mod facts;
+mod features;
+mod kernel;
+pub mod location;
+mod metadata;
+mod put;
+mod read;
+
+pub use entry::{AddAction, Metadata, Protocol};
+pub use facts::Facts;
+pub use kernel::LiveFile;
+pub use location::{Access, Durability, Location};
+pub use checkpoint::Cadence;
+pub use put::{Entry, Outcome, Proposal};
+pub use read::Listing;
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+use crate::clock::World;
+
+/// A table's log.
+#[derive(Debug, Clone)]
+pub struct Log {
+    location: Location,
+    kernel: kernel::Kernel,
+    world: World,
+}
+
+impl Log {
+    /// The log of the table at `location`; nothing is read or written yet.
+    pub fn new(location: Location, world: World) -> Self {
+        let kernel = kernel::Kernel::new(&location);
+        Self { location, kernel, world }
+    }
+
+    /// Where the table is.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    /// The table's objects, paths relative to its root.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        self.location.store()
+    }
+}
+
+/// The folder of the log, relative to the table's root.
+pub(crate) const LOG_DIR: &str = "_delta_log";
+
+/// The object that holds `version`.
+pub(crate) fn version_path(version: u64) -> Path {
+    Path::from_iter([LOG_DIR, &format!("{version:020}.json")])
+}

@@ -1,0 +1,214 @@
+//! One put of one version, and what became of it.
+//!
+//! ```text
+//!            put-if-absent
+//!   base ──────────────────► base + 1        ok ───────────────────────► Committed
+//!                                            any error: read base + 1
+//!                                              our id ─────────────────► Committed
+//!                                              another's ──────────────► Conflict
+//!                                              absent: same bytes again, until the deadline ► Unknown
+//! ```
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
+
+use super::entry::{self, AddAction, Lines, Metadata, Protocol, RemoveAction, TxnAction};
+use super::facts::HeadMark;
+use super::read::store_error;
+use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
+use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
+use crate::error::{Error, Result};
+
+/// Facts older than this are looked at again before and after a put.
+const STALE: Duration = Duration::from_secs(3);
+/// How long a put is repeated before its outcome is left open.
+const DEADLINE: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What became of a put.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The version is ours.
+    Committed,
+    /// The table moved on: read the facts anew and plan again.
+    Conflict,
+    /// It may yet appear: the same entry must be put again before anything else.
+    Unknown(Error),
+}
+
+/// What a commit of ours is to hold.
+#[derive(Debug)]
+pub struct Proposal {
+    /// The stamp.
+    pub stamp: CommitStamp,
+    /// Whether the commit takes an epoch.
+    pub claims: bool,
+    /// The protocol, when it changes.
+    pub protocol: Option<Protocol>,
+    /// The metadata, when it changes.
+    pub metadata: Option<Metadata>,
+    /// The files added.
+    pub adds: Vec<AddAction>,
+    /// The files removed.
+    pub removes: Vec<LiveFile>,
+}
+
+/// A log entry, ready to be put: the same bytes at every attempt.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    version: u64,
+    commit: String,
+    bytes: Bytes,
+}
+
+impl Entry {
+    /// The version that it is for.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl Log {
+    /// The entry of `proposal` for the version after `facts`.
+    pub fn entry(&self, facts: &Facts, proposal: &Proposal) -> Result<Entry> {
+        let millis = self.world.clock.unix_millis();
+        let mut lines = Lines::default();
+        let info = entry::commit_info(&proposal.stamp, &proposal.adds, proposal.removes.len(), millis)?;
+        lines.push("commitInfo", &info)?;
+        if let Some(protocol) = &proposal.protocol {
+            lines.push("protocol", protocol)?;
+        }
+        if let Some(metadata) = &proposal.metadata {
+            lines.push("metaData", metadata)?;
+        }
+        lines.push("txn", &TxnAction { app_id: TXN_STEP.into(), version: proposal.stamp.to.as_i64() })?;
+        if proposal.claims {
+            lines.push("txn", &TxnAction { app_id: TXN_EPOCH.into(), version: proposal.stamp.epoch.as_i64() })?;
+        }
+        for file in &proposal.removes {
+            let remove = RemoveAction {
+                path: file.path.clone(),
+                deletion_timestamp: millis,
+                data_change: true,
+                extended_file_metadata: true,
+                partition_values: file.partition_values.clone(),
+                size: file.size,
+                deletion_vector: file.vector.clone(),
+                base_row_id: file.base_row_id,
+                default_row_commit_version: file.default_row_commit_version,
+            };
+            lines.push("remove", &remove)?;
+        }
+        for add in &proposal.adds {
+            lines.push("add", add)?;
+        }
+        let version = facts.version.map_or(0, |v| v + 1);
+        Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into() })
+    }
+
+    /// Puts `entry`, made for the version after `facts`. The one place that writes a table version.
+    ///
+    /// Fails only where nothing was written and trying again is pointless.
+    pub async fn put(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+        if !self.is_head(facts).await? {
+            return Ok(Outcome::Conflict);
+        }
+        let begun = self.world.clock.boot();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let path = version_path(entry.version);
+            let put = self.store().put_opts(&path, PutPayload::from(entry.bytes.clone()), PutMode::Create.into()).await;
+            let error = match put {
+                Ok(_) => return self.confirm(facts, entry).await,
+                Err(error) => error,
+            };
+            match self.read(entry.version).await {
+                Ok(Some(found)) => return self.settle(facts, entry, &found).await,
+                Ok(None) if is_final(&error) => return Err(store_error("the log cannot be written", error)),
+                Ok(None) | Err(_) => {}
+            }
+            if self.world.clock.boot().saturating_sub(begun) > DEADLINE {
+                let message = format!("whether version {} was written is not known yet; the storage does not answer", entry.version);
+                return Ok(Outcome::Unknown(store_error(message, error)));
+            }
+            tracing::warn!(event = "put_repeated", version = entry.version, error = %error, "the log entry is put again");
+            self.world.clock.sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn settle(&self, facts: &Facts, entry: &Entry, found: &[u8]) -> Result<Outcome> {
+        let ours = entry::parse(entry.version, found).is_ok_and(|c| c.stamp().is_some_and(|s| s.commit == entry.commit));
+        if ours { self.confirm(facts, entry).await } else { Ok(Outcome::Conflict) }
+    }
+
+    /// A put that took long may have landed below the head of a log that was cleaned up meanwhile.
+    async fn confirm(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+        if self.world.clock.boot().saturating_sub(facts.checked) <= STALE {
+            return Ok(Outcome::Committed);
+        }
+        let listing = match self.list(entry.version).await {
+            Ok(listing) => listing,
+            Err(e) => return Ok(Outcome::Unknown(e)),
+        };
+        let head = listing.head().unwrap_or(entry.version);
+        let whole = (entry.version..=head).all(|v| listing.versions.contains(&v));
+        Ok(if whole { Outcome::Committed } else { Outcome::Conflict })
+    }
+
+    /// Whether the version of `facts` is still the head, as far as can be told without a race; a free name alone is no proof.
+    async fn is_head(&self, facts: &Facts) -> Result<bool> {
+        let stale = self.world.clock.boot().saturating_sub(facts.checked) > STALE;
+        let Some(version) = facts.version else {
+            return Ok(!stale || self.list(0).await?.head().is_none());
+        };
+        if stale && self.list(version).await?.head() != Some(version) {
+            return Ok(false);
+        }
+        if stale || self.location().looks_are_cheap() {
+            return Ok(self.head_mark(version).await? == facts.head);
+        }
+        Ok(true)
+    }
+
+    /// What the head of `version` is known by; `None` when it is gone.
+    pub(super) async fn head_mark(&self, version: u64) -> Result<Option<HeadMark>> {
+        let size = match self.store().head(&version_path(version)).await {
+            Ok(meta) => meta.size,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(store_error(format!("the entry of version {version} cannot be looked at"), e)),
+        };
+        let checkpoint = match self.store().head(&Path::from_iter([LOG_DIR, "_last_checkpoint"])).await {
+            Ok(meta) => Some((meta.size, meta.last_modified)),
+            Err(StoreError::NotFound { .. }) => None,
+            Err(e) => return Err(store_error("_last_checkpoint cannot be looked at", e)),
+        };
+        Ok(Some(HeadMark { size, checkpoint }))
+    }
+
+    /// The facts after `entry` was committed on them; continuity's part is the caller's.
+    pub fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal) {
+        facts.version = Some(entry.version);
+        if let Some(metadata) = &proposal.metadata {
+            facts.metadata = Some(metadata.clone());
+        }
+        if let Some(protocol) = &proposal.protocol {
+            facts.protocol = Some(protocol.clone());
+        }
+        let checkpoint = facts.head.take().and_then(|h| h.checkpoint);
+        facts.head = Some(HeadMark { size: entry.bytes.len() as u64, checkpoint });
+        facts.checked = self.world.clock.boot();
+    }
+}
+
+/// Errors by which the storage says that it wrote nothing and will not.
+fn is_final(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }
+    )
+}

@@ -1,0 +1,103 @@
+//! Listing versions and reading entries.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStoreExt};
+
+use super::{LOG_DIR, Log, entry, version_path};
+use crate::continuity::commit::Commit;
+use crate::continuity::stamp::FILE_PREFIX;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the folder of the log holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The versions whose entries are there.
+    pub versions: BTreeSet<u64>,
+    /// The versions with a checkpoint, by its name.
+    pub checkpoints: BTreeSet<u64>,
+}
+
+impl Listing {
+    /// The newest version that any name speaks of.
+    pub fn head(&self) -> Option<u64> {
+        self.versions.last().copied().max(self.checkpoints.last().copied())
+    }
+}
+
+impl Log {
+    /// Lists the log, from the objects of version `from` on.
+    pub async fn list(&self, from: u64) -> Result<Listing> {
+        let directory = Path::from(LOG_DIR);
+        let objects = if from == 0 {
+            self.store().list(Some(&directory))
+        } else {
+            self.store().list_with_offset(Some(&directory), &Path::from_iter([LOG_DIR, &format!("{:020}", from)]))
+        };
+        let mut listing = Listing::default();
+        let mut objects = objects;
+        loop {
+            let object = match objects.try_next().await {
+                Ok(Some(object)) => object,
+                Ok(None) | Err(StoreError::NotFound { .. }) => return Ok(listing),
+                Err(e) => return Err(store_error("the log cannot be listed", e)),
+            };
+            let Some(name) = object.location.filename() else { continue };
+            let Some((digits, rest)) = name.split_once('.') else { continue };
+            if object.location.parts().count() != 2 || digits.len() != 20 {
+                continue;
+            }
+            let Ok(version) = digits.parse::<u64>() else { continue };
+            if rest == "json" {
+                listing.versions.insert(version);
+            } else if rest.starts_with("checkpoint.") {
+                listing.checkpoints.insert(version);
+            }
+        }
+    }
+
+    /// The bytes of the entry `version`; `None` when it is not there.
+    pub async fn read(&self, version: u64) -> Result<Option<Bytes>> {
+        match self.store().get(&version_path(version)).await {
+            Ok(object) => {
+                object.bytes().await.map(Some).map_err(|e| store_error(format!("the entry of version {version} cannot be read"), e))
+            }
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(e) => Err(store_error(format!("the entry of version {version} cannot be read"), e)),
+        }
+    }
+
+    /// The entry `version`, understood; `None` when it is not there.
+    pub async fn commit(&self, version: u64) -> Result<Option<Commit>> {
+        self.read(version).await?.map(|bytes| entry::parse(version, &bytes)).transpose()
+    }
+
+    /// A path in the folder that is neither hidden nor a data file of ours; `None` when there is none.
+    pub(super) async fn foreign_object(&self) -> Result<Option<Path>> {
+        let mut objects = self.store().list(None);
+        loop {
+            let object = match objects.try_next().await {
+                Ok(Some(object)) => object,
+                Ok(None) | Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(e) => return Err(store_error("the table's folder cannot be listed", e)),
+            };
+            let hidden = object.location.parts().any(|p| p.as_ref().starts_with(['.', '_']));
+            if !hidden && !object.location.as_ref().starts_with(FILE_PREFIX) {
+                return Ok(Some(object.location));
+            }
+        }
+    }
+}
+
+/// An error of the object store, by what the caller does next.
+pub(super) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
+    let kind = match &error {
+        StoreError::NotFound { .. } => ErrorKind::Corrupt,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } => ErrorKind::Refused,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, message).with_source(error)
+}

@@ -1,0 +1,144 @@
+//! What both the unclaimed and the claimed table share: facts, and commits on them.
+
+use std::sync::Arc;
+
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use super::{Progress, SinkSettings};
+use crate::clock::World;
+use crate::continuity::plan::{Identity, Ours, Standing};
+use crate::continuity::stamp::{Kind, TableStamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::Written;
+use crate::log::{Cadence, Entry, Facts, Log, Outcome, Proposal};
+use crate::schema::View;
+
+/// A table, what is known of it, and who looks at it.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) log: Log,
+    pub(super) facts: Facts,
+    pub(super) view: View,
+    pub(super) identity: Identity,
+    pub(super) settings: SinkSettings,
+    pub(super) world: World,
+    pub(super) writer: String,
+    pub(super) progress: Arc<Progress>,
+    cadence: Cadence,
+    /// A commit whose outcome is not known yet; nothing else is committed before it is.
+    unresolved: Option<(Entry, Proposal)>,
+}
+
+impl Core {
+    pub(super) fn new(log: Log, facts: Facts, view: View, identity: Identity, settings: SinkSettings, world: World) -> Self {
+        let writer = world.ids.draw();
+        Self {
+            log,
+            facts,
+            view,
+            identity,
+            settings,
+            world,
+            writer,
+            progress: Arc::default(),
+            cadence: Cadence::default(),
+            unresolved: None,
+        }
+    }
+
+    /// Reads the facts anew.
+    pub(super) async fn refresh(&mut self) -> Result<()> {
+        self.facts = self.log.facts().await?;
+        Ok(())
+    }
+
+    /// Puts a commit again whose outcome was left open, until it is known.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        if let Some((entry, proposal)) = self.unresolved.take() {
+            self.put(entry, proposal).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits `proposal` on the facts: its version, or `None` when the table moved on and the facts were read anew.
+    pub(super) async fn commit(&mut self, proposal: Proposal) -> Result<Option<u64>> {
+        let entry = self.log.entry(&self.facts, &proposal)?;
+        self.put(entry, proposal).await
+    }
+
+    async fn put(&mut self, entry: Entry, proposal: Proposal) -> Result<Option<u64>> {
+        let begun = self.world.clock.boot();
+        match self.log.put(&self.facts, &entry).await? {
+            Outcome::Committed => {
+                self.log.advance(&mut self.facts, &entry, &proposal);
+                self.advance(&proposal);
+                self.cadence.committed(self.world.clock.boot().saturating_sub(begun));
+                Ok(Some(entry.version()))
+            }
+            Outcome::Conflict => {
+                self.refresh().await?;
+                Ok(None)
+            }
+            Outcome::Unknown(error) => {
+                self.unresolved = Some((entry, proposal));
+                Err(error)
+            }
+        }
+    }
+
+    /// Continuity's part of the facts after a commit of ours.
+    fn advance(&mut self, proposal: &Proposal) {
+        let stamp = &proposal.stamp;
+        let written = proposal.metadata.as_ref().and_then(|m| TableStamp::decode(&m.configuration).ok().flatten());
+        let (before, drift) = match &self.facts.standing {
+            Standing::Ours(ours) => (ours.stamp.clone(), ours.drift.clone()),
+            Standing::Absent | Standing::Foreign => (None, None),
+        };
+        self.facts.standing = Standing::Ours(Box::new(Ours {
+            stamp: written.or(before),
+            connector: stamp.connector.clone(),
+            generation: stamp.generation,
+            last_step: stamp.to,
+            epoch: stamp.epoch,
+            writer: Some(stamp.writer.clone()),
+            digest_total: stamp.digest_total,
+            drift: drift.filter(|_| stamp.kind != Kind::Reload),
+        }));
+    }
+
+    /// Writes a checkpoint where one is due. Its failure is noted and fails nothing.
+    pub(super) async fn checkpoint_if_due(&mut self) {
+        if !self.cadence.is_due() {
+            return;
+        }
+        let begun = self.world.clock.boot();
+        if let Err(error) = self.log.checkpoint(&mut self.facts).await {
+            tracing::warn!(event = "checkpoint_failed", error = %error, source = ?std::error::Error::source(&error), "the table has no new checkpoint");
+        }
+        self.cadence.checkpointed(self.world.clock.boot().saturating_sub(begun));
+    }
+
+    /// Refuses to name files that are gone, or so old that others' clean-up may take them.
+    pub(super) async fn check_written(&self, written: &Written, begun_millis: i64) -> Result<()> {
+        const HALF_THE_RETENTION_MILLIS: i64 = 84 * 60 * 60 * 1000;
+        if self.world.clock.unix_millis().saturating_sub(begun_millis) > HALF_THE_RETENTION_MILLIS {
+            return Err(Error::unavailable(
+                "writing the snapshot took longer than half the time after which others may clean up its files; take it again",
+            ));
+        }
+        for file in &written.files {
+            let found = self.log.store().head(&Path::from(file.path.as_str())).await;
+            let size = found.map(|meta| meta.size).map_err(|e| {
+                Error::new(ErrorKind::Unavailable, format!("the snapshot's file {} cannot be found again; take it again", file.path)).with_source(e)
+            })?;
+            if size != file.size {
+                return Err(Error::unavailable(format!(
+                    "the snapshot's file {} has {size} bytes, written were {}; take it again",
+                    file.path, file.size
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,360 @@
+//! A claimed table with two verbs: reload it with a snapshot, append changes to it.
+//!
+//! ```text
+//!   Target::open ──► Target ── load(snapshot) ──► Sink      a table that is not ours yet: the reload is the claim
+//!                       └───── claim() ─────────► Sink      a table of ours: a mark takes the next epoch
+//!                                                  ├─ reload(snapshot)
+//!                                                  └─ append(changes)
+//! ```
+
+mod commit;
+mod progress;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::commit::Core;
+pub use self::progress::Progress;
+use crate::change::Changes;
+use crate::clock::World;
+use crate::continuity::plan::{self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing};
+use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, TableStamp};
+use crate::digest::Digest;
+use crate::epoch::Epoch;
+use crate::error::{Error, Result};
+use crate::files::FileSettings;
+use crate::log::{Facts, Location, Log, Proposal};
+use crate::schema::View;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+
+/// What is delivered, and how.
+#[derive(Debug, Clone)]
+pub struct SinkSettings {
+    /// The connector's full name.
+    pub connector: String,
+    /// The connector's mode.
+    pub mode: Mode,
+    /// The table's layout.
+    pub layout: Layout,
+    /// The source's fingerprint.
+    pub source: String,
+    /// What to do with a table that is not ours.
+    pub on_existing: OnExisting,
+    /// How data files are written.
+    pub files: FileSettings,
+    /// Table properties to set where a table does not have them.
+    pub properties: BTreeMap<String, String>,
+}
+
+impl SinkSettings {
+    /// The defaults for a connector and the fingerprint of its source.
+    pub fn new(connector: impl Into<String>, source: impl Into<String>) -> Self {
+        Self {
+            connector: connector.into(),
+            mode: Mode::SnapshotAndFollow,
+            layout: Layout::Changelog,
+            source: source.into(),
+            on_existing: OnExisting::Error,
+            files: FileSettings::default(),
+            properties: BTreeMap::new(),
+        }
+    }
+}
+
+/// A table that was looked at and not claimed.
+#[derive(Debug)]
+pub struct Target {
+    core: Core,
+}
+
+/// A claimed table: the right to write to it until another writer takes a higher epoch.
+#[derive(Debug)]
+pub struct Sink {
+    core: Core,
+    claim: Claim,
+}
+
+/// What a verb did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It committed this version.
+    Committed {
+        /// The version.
+        version: u64,
+        /// The rows that it added, of all operations.
+        rows: u64,
+        /// The bytes of the files that it added.
+        bytes: u64,
+    },
+    /// The table held all of it before.
+    Already,
+}
+
+/// Why a reload is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The table is loaded for the first time.
+    FirstLoad,
+    /// Somebody asked for it.
+    Reset {
+        /// Its id, and who asked and why.
+        stamp: ResetStamp,
+        /// Whether readers may be taken back in time.
+        older: Older,
+    },
+}
+
+impl Target {
+    /// Looks at the table at `location`, for delivering `view` to it. Nothing is written.
+    pub async fn open(location: Location, view: View, settings: SinkSettings, world: World) -> Result<Self> {
+        let identity = Identity {
+            connector: settings.connector.clone(),
+            mode: settings.mode,
+            layout: settings.layout,
+            key: view.key().to_vec(),
+            source: settings.source.clone(),
+        };
+        let log = Log::new(location, world.clone());
+        let facts = log.facts().await?;
+        log.check_features(&facts)?;
+        Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
+    }
+
+    /// What the table says of itself.
+    pub fn standing(&self) -> &Standing {
+        &self.core.facts.standing
+    }
+
+    /// The table at its head.
+    pub fn facts(&self) -> &Facts {
+        &self.core.facts
+    }
+
+    /// Who writes, and what the table is to be.
+    pub fn identity(&self) -> &Identity {
+        &self.core.identity
+    }
+
+    /// How far a reload is.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.core.progress)
+    }
+
+    /// Refuses what an append would be refused for, without claiming anything.
+    pub fn check_follow(&self) -> Result<()> {
+        let Standing::Ours(ours) = self.standing() else { return Ok(()) };
+        plan::check_follow(ours, &self.core.identity)?;
+        self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
+    }
+
+    /// Claims a table of ours by a commit that takes the next epoch.
+    pub async fn claim(self) -> Result<Sink> {
+        let mut core = self.core;
+        loop {
+            let Standing::Ours(ours) = &core.facts.standing else {
+                return Err(Error::refused("there is no table of ours to claim; load it with a snapshot"));
+            };
+            let epoch = plan::claim(ours, &core.identity)?;
+            let claim = Claim { epoch, writer: core.writer.clone() };
+            let proposal = Proposal {
+                stamp: CommitStamp {
+                    kind: Kind::Mark,
+                    from: Some(ours.last_step),
+                    to: ours.last_step,
+                    digest_total: ours.digest_total,
+                    ..core.stamp(&claim, ours.generation)
+                },
+                claims: true,
+                protocol: None,
+                metadata: None,
+                adds: Vec::new(),
+                removes: Vec::new(),
+            };
+            if core.commit(proposal).await?.is_some() {
+                return Ok(Sink { core, claim });
+            }
+        }
+    }
+
+    /// Loads a table that is not ours yet: the reload itself is the claim.
+    ///
+    /// Refused when the table became ours meanwhile: then open it again and claim it.
+    pub async fn load(self, snapshot: Snapshot) -> Result<Sink> {
+        let mut sink = Sink { claim: Claim { epoch: Epoch::FIRST, writer: self.core.writer.clone() }, core: self.core };
+        sink.replace(snapshot, &Reason::FirstLoad, None).await?;
+        Ok(sink)
+    }
+}
+
+impl Sink {
+    /// The table at its head, as far as this writer knows.
+    pub fn facts(&self) -> &Facts {
+        &self.core.facts
+    }
+
+    /// The last step in the table.
+    pub fn last_step(&self) -> Result<Step> {
+        let ours = self.core.facts.ours().ok_or_else(|| Error::internal("a claimed table is ours"))?;
+        Ok(ours.last_step)
+    }
+
+    /// How far a reload is.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.core.progress)
+    }
+
+    /// Replaces every live file by the snapshot's, in one version, and starts a generation.
+    pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
+        self.core.settle().await?;
+        let claim = self.claim.clone();
+        self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await
+    }
+
+    /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
+    pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
+        self.core.settle().await?;
+        let mut changes = changes;
+        let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
+        loop {
+            let planned = match self.plan_append(&changes).await? {
+                AppendPlan::AlreadyApplied => return Ok(Applied::Already),
+                AppendPlan::Go(range) => range,
+            };
+            let files = match written.take() {
+                Some((range, files)) if range == planned => files,
+                _ => {
+                    changes = plan::cut(changes, planned)?;
+                    self.core.write_changes(&changes).await?
+                }
+            };
+            let ours = self.core.facts.ours().ok_or_else(|| Error::internal("an append was planned on a table that is not ours"))?;
+            let stamp = CommitStamp {
+                kind: Kind::Append,
+                from: Some(planned.from()),
+                to: planned.to(),
+                rows: files.counts,
+                digest: files.written.digest,
+                digest_total: ours.digest_total.map(|total| total.plus(files.written.digest)),
+                ..self.core.stamp(&self.claim, ours.generation)
+            };
+            let adds = rows::add_actions(&files.written);
+            let proposal = Proposal { stamp, claims: false, protocol: None, metadata: None, adds, removes: Vec::new() };
+            if let Some(version) = self.core.commit(proposal).await? {
+                self.core.checkpoint_if_due().await;
+                return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
+            }
+            written = Some((planned, files));
+        }
+    }
+
+    /// Plans an append; what would end it is decided on facts read anew.
+    async fn plan_append(&mut self, changes: &Changes) -> Result<AppendPlan> {
+        let schema = self.core.view.changelog_schema();
+        let decide = |core: &Core, claim: &Claim| {
+            let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
+            core.log.check_schema(&core.facts, &schema)?;
+            Ok(planned)
+        };
+        if let Ok(AppendPlan::Go(range)) = decide(&self.core, &self.claim) {
+            return Ok(AppendPlan::Go(range));
+        }
+        self.core.refresh().await?;
+        decide(&self.core, &self.claim)
+    }
+
+    async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
+        let (commit, older, reset) = match reason {
+            Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
+            Reason::Reset { stamp, older } => (format!("reset:{}", stamp.id), *older, Some(stamp.clone())),
+        };
+        let request =
+            ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
+        self.core.refresh().await?;
+        let planned = self.plan_reload(claim, &request)?;
+        let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
+        let (cutover, position) = (snapshot.step, snapshot.position.clone());
+        let begun = self.core.world.clock.unix_millis();
+        let written = self.core.write_snapshot(snapshot, generation).await?;
+        loop {
+            self.core.refresh().await?;
+            match self.plan_reload(claim, &request)? {
+                ReloadPlan::AlreadyApplied => return Ok(Applied::Already),
+                // The rows carry their generation, so another one makes them garbage.
+                again if again != planned => {
+                    return Err(Error::unavailable("the table was reloaded by others while the snapshot was written; take it again"));
+                }
+                ReloadPlan::Go { .. } => {}
+            }
+            self.core.check_written(&written, begun).await?;
+            let table = TableStamp {
+                connector: self.core.identity.connector.clone(),
+                generation,
+                step: cutover,
+                mode: self.core.identity.mode,
+                layout: self.core.identity.layout,
+                key: self.core.identity.key.clone(),
+                source: self.core.identity.source.clone(),
+                commit: request.commit.clone(),
+            };
+            let schema = self.core.view.changelog_schema();
+            let (metadata, protocol) = self.core.log.reloaded(&self.core.facts, &schema, &table, &self.core.settings.properties)?;
+            let held = Claim { epoch, writer: self.core.writer.clone() };
+            let stamp = CommitStamp {
+                kind: Kind::Reload,
+                commit: request.commit.clone(),
+                to: cutover,
+                rows: RowCounts { i: written.rows, ..RowCounts::default() },
+                digest: written.digest,
+                digest_total: Some(written.digest),
+                source: Some(position.clone()),
+                reset: reset.clone(),
+                ..self.core.stamp(&held, generation)
+            };
+            let removes = self.core.log.live_files(&self.core.facts).await?;
+            let adds = rows::add_actions(&written);
+            let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
+            if let Some(version) = self.core.commit(proposal).await? {
+                self.claim = held;
+                self.core.checkpoint_if_due().await;
+                return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
+            }
+        }
+    }
+
+    fn plan_reload(&self, claim: Option<&Claim>, request: &ReloadRequest) -> Result<ReloadPlan> {
+        let core = &self.core;
+        let planned = plan::reload(&core.facts.standing, claim, &core.identity, request)?;
+        core.log.check_features(&core.facts)?;
+        let properties = core.facts.metadata.as_ref().map(|m| &m.configuration);
+        if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
+            return Err(Error::incompatible(
+                "the table property delta.appendOnly is \"true\", which forbids a reload; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES) and try again",
+            ));
+        }
+        Ok(planned)
+    }
+}
+
+impl Core {
+    /// A stamp with what every commit of this writer has.
+    fn stamp(&self, claim: &Claim, generation: crate::generation::Generation) -> CommitStamp {
+        CommitStamp {
+            cutover: CONTRACT,
+            kind: Kind::Mark,
+            connector: self.identity.connector.clone(),
+            generation,
+            epoch: claim.epoch,
+            writer: claim.writer.clone(),
+            commit: self.world.ids.draw(),
+            from: None,
+            to: Step::ZERO,
+            rows: RowCounts::default(),
+            digest: Digest::EMPTY,
+            digest_total: None,
+            source: None,
+            reset: None,
+        }
+    }
+}

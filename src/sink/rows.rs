@@ -1,0 +1,92 @@
+//! Snapshots and changes as rows of the table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use futures::StreamExt;
+
+use super::commit::Core;
+use crate::change::{Changes, Op};
+use crate::continuity::stamp::RowCounts;
+use crate::error::{Error, Result};
+use crate::files::{FileWriter, Written};
+use crate::generation::Generation;
+use crate::log::AddAction;
+use crate::schema::View;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+
+/// The files of an append, and their rows by operation.
+#[derive(Debug)]
+pub(super) struct AppendFiles {
+    pub(super) written: Written,
+    pub(super) counts: RowCounts,
+}
+
+impl Core {
+    /// Writes the snapshot's rows as files that nothing names yet.
+    pub(super) async fn write_snapshot(&self, snapshot: Snapshot, generation: Generation) -> Result<Written> {
+        let Snapshot { step, mut rows, known_rows, .. } = snapshot;
+        let mut writer = self.file_writer();
+        self.progress.begin(known_rows);
+        while let Some(batch) = rows.next().await {
+            let batch = self.view.conform(&batch?, &format!("the snapshot of step {step}"))?;
+            writer.write(snapshot_rows(&self.view, &batch, generation, step)?).await?;
+            self.progress.set(writer.rows(), writer.bytes());
+        }
+        let written = writer.finish().await?;
+        self.progress.set(written.rows, written.bytes);
+        Ok(written)
+    }
+
+    /// Writes changes, netted within each step, as files that nothing names yet.
+    pub(super) async fn write_changes(&self, changes: &Changes) -> Result<AppendFiles> {
+        let ours = self.facts.ours().ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
+        let (netted, counts) = changes.net(&self.view)?;
+        let mut writer = self.file_writer();
+        if netted.num_rows() > 0 {
+            writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
+        }
+        Ok(AppendFiles { written: writer.finish().await?, counts })
+    }
+
+    fn file_writer(&self) -> FileWriter {
+        FileWriter::new(Arc::clone(self.log.store()), self.view.changelog_schema(), &self.settings.files, &self.world)
+    }
+}
+
+/// The `add` actions of files.
+pub(super) fn add_actions(written: &Written) -> Vec<AddAction> {
+    let add = |file: &crate::files::DataFile| AddAction {
+        path: file.path.clone(),
+        partition_values: BTreeMap::new(),
+        size: file.size,
+        modification_time: file.modified_millis,
+        data_change: true,
+        stats: file.stats.clone(),
+    };
+    written.files.iter().map(add).collect()
+}
+
+fn snapshot_rows(view: &View, batch: &RecordBatch, generation: Generation, step: Step) -> Result<RecordBatch> {
+    let n = batch.num_rows();
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(vec![generation.as_i64(); n])),
+        Arc::new(Int64Array::from(vec![step.as_i64(); n])),
+        Arc::new(StringArray::from(vec![Op::Insert.letter(); n])),
+    ];
+    columns.extend(batch.columns().iter().cloned());
+    table_rows(view, columns)
+}
+
+fn change_rows(view: &View, netted: &RecordBatch, generation: Generation) -> Result<RecordBatch> {
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![generation.as_i64(); netted.num_rows()]))];
+    columns.extend(netted.columns().iter().cloned());
+    table_rows(view, columns)
+}
+
+fn table_rows(view: &View, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
+    RecordBatch::try_new(view.changelog_schema(), columns)
+        .map_err(|e| Error::incompatible(format!("view {}: the rows do not fit the table's columns", view.name())).with_source(e))
+}
