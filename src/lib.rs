@@ -6,6 +6,7 @@ pub mod continuity;
 pub mod digest;
 pub mod epoch;
 pub mod error;
+pub mod files;
 pub mod generation;
 pub mod log;
 pub mod schema;

@@ -1,0 +1,268 @@
+//! A file's statistics for `add.stats`, from its Arrow columns: sound or absent.
+//!
+//! A bound that is there holds for every value of the file as a reader finds it. Where JSON, or a reader's double,
+//! cannot carry a bound exactly it is moved outwards (long strings, decimals beyond 15 digits, zeros of either sign);
+//! where that is not possible either it is left out (NaN, infinities, years of more than four digits).
+
+use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, RecordBatch};
+use arrow::compute::{max, max_string, min, min_string};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
+    TimestampMicrosecondType,
+};
+use chrono::{DateTime, Datelike, NaiveDate};
+
+/// Characters of a string that its bound keeps.
+const TEXT_CHARS: usize = 32;
+/// Significant decimal digits that a double carries for certain.
+const DOUBLE_DIGITS: u32 = 15;
+
+/// Statistics of one file, gathered batch by batch.
+#[derive(Debug)]
+pub(super) struct FileStats {
+    rows: u64,
+    /// The indexed columns; `None` for a struct, which is left out.
+    columns: Vec<Option<ColumnStats>>,
+}
+
+impl FileStats {
+    /// Statistics of no rows for the first `indexed_columns` columns of `schema`.
+    pub(super) fn new(schema: &Schema, indexed_columns: usize) -> Self {
+        let column = |data_type: &DataType| match data_type {
+            DataType::Struct(_) => None,
+            _ => Some(Bounds::of_type(data_type)),
+        };
+        let columns = schema
+            .fields()
+            .iter()
+            .take(indexed_columns)
+            .map(|field| Some(ColumnStats { name: json(field.name()), nulls: 0, bounds: column(field.data_type())? }))
+            .collect();
+        Self { rows: 0, columns }
+    }
+
+    /// Adds a batch of the schema given to [`FileStats::new`].
+    pub(super) fn add(&mut self, batch: &RecordBatch) {
+        self.rows += batch.num_rows() as u64;
+        for (stats, column) in self.columns.iter_mut().zip(batch.columns()) {
+            if let Some(stats) = stats {
+                stats.nulls += column.null_count() as u64;
+                stats.bounds.add(column);
+            }
+        }
+    }
+
+    /// The rows added.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// The statistics as JSON text.
+    pub(super) fn to_json(&self) -> String {
+        let (mut mins, mut maxs, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
+        for ColumnStats { name, nulls: count, bounds } in self.columns.iter().flatten() {
+            let (min, max) = bounds.texts();
+            mins.extend(min.map(|min| format!("{name}:{min}")));
+            maxs.extend(max.map(|max| format!("{name}:{max}")));
+            nulls.push(format!("{name}:{count}"));
+        }
+        format!(
+            r#"{{"numRecords":{},"minValues":{{{}}},"maxValues":{{{}}},"nullCount":{{{}}}}}"#,
+            self.rows,
+            mins.join(","),
+            maxs.join(","),
+            nulls.join(",")
+        )
+    }
+}
+
+#[derive(Debug)]
+struct ColumnStats {
+    /// The column's name as JSON.
+    name: String,
+    nulls: u64,
+    bounds: Bounds,
+}
+
+/// The least and the greatest value; `None` before the first one.
+type Range<T> = Option<(T, T)>;
+
+#[derive(Debug)]
+enum Bounds {
+    /// A type without bounds.
+    Absent,
+    Integer(Range<i64>),
+    Float {
+        range: Range<f64>,
+        nan: bool,
+    },
+    Decimal {
+        range: Range<i128>,
+        precision: u8,
+        scale: u8,
+    },
+    Text(Range<Prefix>),
+    Date(Range<i32>),
+    Time {
+        range: Range<i64>,
+        zone: &'static str,
+    },
+}
+
+impl Bounds {
+    fn of_type(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Self::Integer(None),
+            DataType::Float32 | DataType::Float64 => Self::Float { range: None, nan: false },
+            DataType::Decimal128(precision, scale) => {
+                Self::Decimal { range: None, precision: *precision, scale: scale.unsigned_abs() }
+            }
+            DataType::Utf8 => Self::Text(None),
+            DataType::Date32 => Self::Date(None),
+            DataType::Timestamp(_, zone) => Self::Time { range: None, zone: if zone.is_some() { "Z" } else { "" } },
+            _ => Self::Absent,
+        }
+    }
+
+    fn add(&mut self, column: &ArrayRef) {
+        match self {
+            Self::Absent => {}
+            Self::Integer(range) => match column.data_type() {
+                DataType::Int8 => widen(range, bounds::<Int8Type>(column)),
+                DataType::Int16 => widen(range, bounds::<Int16Type>(column)),
+                DataType::Int32 => widen(range, bounds::<Int32Type>(column)),
+                _ => widen(range, bounds::<Int64Type>(column)),
+            },
+            Self::Float { range, nan } => {
+                let found = match column.data_type() {
+                    DataType::Float32 => {
+                        bounds::<Float32Type>(column).map(|(min, max)| (f64::from(min), f64::from(max)))
+                    }
+                    _ => bounds::<Float64Type>(column),
+                };
+                // The kernels follow the total order, whose ends are the NaNs of either sign.
+                if found.is_some_and(|(min, max)| min.is_nan() || max.is_nan()) {
+                    *nan = true;
+                } else {
+                    widen(range, found);
+                }
+            }
+            Self::Decimal { range, .. } => widen(range, bounds::<Decimal128Type>(column)),
+            Self::Text(range) => {
+                let strings = column.as_string::<i32>();
+                let found = min_string(strings).zip(max_string(strings));
+                widen(range, found.map(|(min, max)| (Prefix::of(min), Prefix::of(max))));
+            }
+            Self::Date(range) => widen(range, bounds::<Date32Type>(column)),
+            Self::Time { range, .. } => widen(range, bounds::<TimestampMicrosecondType>(column)),
+        }
+    }
+
+    /// Both bounds as JSON, as far as they can be told.
+    fn texts(&self) -> (Option<String>, Option<String>) {
+        match self {
+            Self::Integer(Some((min, max))) => (Some(min.to_string()), Some(max.to_string())),
+            Self::Float { range: Some((min, max)), nan: false } => {
+                (float_text(if *min == 0.0 { -0.0 } else { *min }), float_text(if *max == 0.0 { 0.0 } else { *max }))
+            }
+            Self::Decimal { range: Some((min, max)), precision, scale } => {
+                let text = |bound: Option<i128>| bound.map(|bound| decimal_text(bound, usize::from(*scale)));
+                // The least of a value is the negative of its negative's greatest.
+                let min = min.checked_neg().and_then(|min| round_up(min, *precision)).map(|bound| -bound);
+                (text(min), text(round_up(*max, *precision)))
+            }
+            Self::Text(Some((min, max))) => (Some(json(&min.text)), max.ceiling().map(|text| json(&text))),
+            Self::Date(Some((min, max))) => (date_text(*min), date_text(*max)),
+            Self::Time { range: Some((min, max)), zone } => (time_text(*min, zone), time_text(*max, zone)),
+            _ => (None, None),
+        }
+    }
+}
+
+fn bounds<T: ArrowNumericType>(column: &ArrayRef) -> Range<T::Native> {
+    let values = column.as_primitive::<T>();
+    min(values).zip(max(values))
+}
+
+fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
+    let Some((min, max)) = found.map(|(min, max)| (min.into(), max.into())) else { return };
+    *range = Some(match range.take() {
+        None => (min, max),
+        Some((least, greatest)) => (if min < least { min } else { least }, if max > greatest { max } else { greatest }),
+    });
+}
+
+/// The beginning of a string, in the string's order: what was cut off makes it greater.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Prefix {
+    text: String,
+    cut: bool,
+}
+
+impl Prefix {
+    fn of(text: &str) -> Self {
+        match text.chars().nth(TEXT_CHARS) {
+            Some(_) => Self { text: text.chars().take(TEXT_CHARS).collect(), cut: true },
+            None => Self { text: text.to_string(), cut: false },
+        }
+    }
+
+    /// A string of no more characters that is not below any string with this prefix.
+    fn ceiling(&self) -> Option<String> {
+        if !self.cut {
+            return Some(self.text.clone());
+        }
+        let mut text = self.text.clone();
+        while let Some(last) = text.pop() {
+            // A range of characters knows of the gap that surrogates leave.
+            if let Some(next) = (last..=char::MAX).nth(1) {
+                text.push(next);
+                return Some(text);
+            }
+        }
+        None
+    }
+}
+
+/// `value`, or the next one above it that has no more digits than a double carries; `None` beyond `precision`.
+fn round_up(value: i128, precision: u8) -> Option<i128> {
+    let digits = value.unsigned_abs().checked_ilog10().map_or(1, |log| log + 1);
+    let unit = 10i128.checked_pow(digits.saturating_sub(DOUBLE_DIGITS))?;
+    let below = value.div_euclid(unit).checked_mul(unit)?;
+    let rounded = if below == value { value } else { below.checked_add(unit)? };
+    (rounded.unsigned_abs() < 10u128.checked_pow(u32::from(precision))?).then_some(rounded)
+}
+
+fn decimal_text(unscaled: i128, scale: usize) -> String {
+    let sign = if unscaled < 0 { "-" } else { "" };
+    let digits = format!("{:0width$}", unscaled.unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    let point = if scale > 0 { "." } else { "" };
+    format!("{sign}{whole}{point}{fraction}")
+}
+
+fn float_text(value: f64) -> Option<String> {
+    serde_json::Number::from_f64(value).map(|number| number.to_string())
+}
+
+fn date_text(days: i32) -> Option<String> {
+    let date = NaiveDate::from_epoch_days(days)?;
+    four_digit_year(date).then(|| format!("\"{}\"", date.format("%Y-%m-%d")))
+}
+
+fn time_text(micros: i64, zone: &str) -> Option<String> {
+    let time = DateTime::from_timestamp_micros(micros)?.naive_utc();
+    four_digit_year(time.date()).then(|| format!("\"{}{zone}\"", time.format("%Y-%m-%dT%H:%M:%S%.6f")))
+}
+
+fn four_digit_year(date: NaiveDate) -> bool {
+    (1..=9999).contains(&date.year())
+}
+
+fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+#[path = "stats_tests.rs"]
+mod tests;

@@ -1,0 +1,167 @@
+//! One file's bytes on their way to the store: in one piece while it is small, in parts beyond that.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+use tokio::task::JoinSet;
+
+use crate::error::{Error, Result};
+
+/// The bytes of each part but the last; some stores want all of them equal and none below 5 MiB.
+pub(super) const PART_BYTES: usize = 8 << 20;
+
+/// Cuts what an encoder writes into parts.
+#[derive(Debug, Default)]
+pub(super) struct PartBuffer {
+    filling: Vec<u8>,
+    full: Vec<Bytes>,
+    total: u64,
+}
+
+impl PartBuffer {
+    /// All bytes written so far, those of the parts taken included.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The parts that are full.
+    pub(super) fn take_full(&mut self) -> Vec<Bytes> {
+        std::mem::take(&mut self.full)
+    }
+
+    /// The full parts, then the bytes of the last one.
+    pub(super) fn into_parts(self) -> (Vec<Bytes>, Bytes) {
+        (self.full, Bytes::from(self.filling))
+    }
+}
+
+impl Write for PartBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let (fits, _) = bytes.split_at(bytes.len().min(PART_BYTES - self.filling.len()));
+        self.filling.extend_from_slice(fits);
+        self.total += fits.len() as u64;
+        if self.filling.len() == PART_BYTES {
+            self.full.push(Bytes::from(std::mem::take(&mut self.filling)));
+        }
+        Ok(fits.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How many parts of a file are under way while the next one is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Overlap {
+    /// Each part is awaited where it is sent, without a task of its own.
+    None,
+    /// Up to this many parts are sent by tasks that the upload owns.
+    Parts(usize),
+}
+
+/// A file on its way; nobody sees it before [`Upload::complete`].
+#[derive(Debug)]
+pub(super) struct Upload {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    overlap: Overlap,
+    multipart: Option<Box<dyn MultipartUpload>>,
+    under_way: JoinSet<object_store::Result<()>>,
+}
+
+impl Upload {
+    /// An upload to `name` below the store's root; nothing is sent yet.
+    pub(super) fn new(store: Arc<dyn ObjectStore>, name: &str, overlap: Overlap) -> Self {
+        Self { store, path: Path::from(name), overlap, multipart: None, under_way: JoinSet::new() }
+    }
+
+    /// Sends one part, waiting while too many are under way.
+    ///
+    /// `Unavailable` when the store refused this part or one before it.
+    pub(super) async fn send(&mut self, part: Bytes) -> Result<()> {
+        let multipart = match &mut self.multipart {
+            Some(multipart) => multipart,
+            none => {
+                let begun = self.store.put_multipart(&self.path).await;
+                none.insert(begun.map_err(|e| not_written(&self.path, e))?)
+            }
+        };
+        let sent = multipart.put_part(part.into());
+        match self.overlap {
+            Overlap::None => sent.await.map_err(|e| not_written(&self.path, e)),
+            Overlap::Parts(most) => {
+                self.under_way.spawn(sent);
+                self.wait_until_under_way(most).await
+            }
+        }
+    }
+
+    /// Sends the last bytes and makes the file visible.
+    ///
+    /// `Unavailable` when the store refused any of it; the file may be there all the same.
+    pub(super) async fn complete(&mut self, last: Bytes) -> Result<()> {
+        if self.multipart.is_none() {
+            let put = self.store.put(&self.path, last.into()).await;
+            return put.map(|_| ()).map_err(|e| not_written(&self.path, e));
+        }
+        if !last.is_empty() {
+            self.send(last).await?;
+        }
+        self.wait_until_under_way(0).await?;
+        if let Some(multipart) = &mut self.multipart {
+            multipart.complete().await.map_err(|e| not_written(&self.path, e))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the parts up that the store holds, as far as it answers.
+    pub(super) async fn abort(mut self) {
+        self.under_way.shutdown().await;
+        if let Some(mut multipart) = self.multipart
+            && let Err(error) = multipart.abort().await
+        {
+            tracing::debug!(path = %self.path, %error, "the parts of an unfinished data file stay in the store");
+        }
+    }
+
+    async fn wait_until_under_way(&mut self, most: usize) -> Result<()> {
+        while self.under_way.len() > most {
+            match self.under_way.join_next().await {
+                Some(Ok(sent)) => sent.map_err(|e| not_written(&self.path, e))?,
+                Some(Err(e)) => {
+                    return Err(Error::internal(format!("sending a part of {} did not end", self.path)).with_source(e));
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_written(path: &Path, error: object_store::Error) -> Error {
+    Error::unavailable(format!("the data file {path} was not written")).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_of_equal_size_but_the_last() {
+        let mut buffer = PartBuffer::default();
+        let bytes: Vec<u8> = (0..PART_BYTES * 2 + 5).map(|i| (i % 251) as u8).collect();
+        buffer.write_all(&bytes[..3]).unwrap();
+        buffer.write_all(&bytes[3..]).unwrap();
+        assert_eq!(buffer.total(), bytes.len() as u64);
+        let mut joined: Vec<u8> = Vec::new();
+        let (full, last) = buffer.into_parts();
+        assert_eq!(full.iter().map(Bytes::len).collect::<Vec<_>>(), [PART_BYTES, PART_BYTES]);
+        assert_eq!(last.len(), 5);
+        full.iter().chain([&last]).for_each(|part| joined.extend_from_slice(part));
+        assert_eq!(joined, bytes);
+    }
+}
