@@ -54,6 +54,7 @@ impl Op {
 pub struct Changes {
     range: StepRange,
     batches: Vec<RecordBatch>,
+    position: Option<String>,
 }
 
 impl Changes {
@@ -75,7 +76,19 @@ impl Changes {
                 last = step;
             }
         }
-        Ok(Self { range, batches })
+        Ok(Self { range, batches, position: None })
+    }
+
+    /// The same changes, with the source's own word for where they end.
+    #[must_use]
+    pub fn at_position(mut self, position: impl Into<String>) -> Self {
+        self.position = Some(position.into());
+        self
+    }
+
+    /// The source's own word for where the changes end.
+    pub fn position(&self) -> Option<&str> {
+        self.position.as_deref()
     }
 
     /// The steps covered.
@@ -102,6 +115,7 @@ impl Changes {
     pub fn join(mut self, next: Changes) -> Result<Self> {
         self.range = self.range.join(next.range)?;
         self.batches.extend(next.batches);
+        self.position = next.position;
         Ok(self)
     }
 
@@ -133,7 +147,7 @@ impl Changes {
                 batches.push(batch);
             }
         }
-        Ok(Self { range, batches })
+        Ok(Self { range, batches, position: self.position })
     }
 
     /// One batch with the changes netted within each step, in step order, and its counts.

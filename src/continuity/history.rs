@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::continuity::commit::{Author, Commit, FileId, Table};
-use crate::continuity::stamp::{CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION, TXN_STEP, TableStamp};
+use crate::continuity::stamp::{
+    CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION, TXN_STEP, TableStamp,
+};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::generation::Generation;
@@ -185,9 +187,13 @@ impl History {
                     );
                 }
             }
-            Author::Damaged(why) => self.find(commit.version, Rule::Chain, format!("the commit info cannot be trusted: {why}")),
+            Author::Damaged(why) => {
+                self.find(commit.version, Rule::Chain, format!("the commit info cannot be trusted: {why}"))
+            }
             Author::Foreign(_) => {
-                if self.is_ours() && let Foreign::Drift(why) = self.classify(commit) {
+                if self.is_ours()
+                    && let Foreign::Drift(why) = self.classify(commit)
+                {
                     self.find(commit.version, Rule::Drift, why);
                 }
             }
@@ -216,7 +222,8 @@ impl History {
         if let Some(feature) = commit.refused_features.first() {
             return drift(format!("a foreign commit demands the table feature {feature}, which is not known here"));
         }
-        let changed = commit.adds.iter().filter(|a| a.data_change).count() + commit.removes.iter().filter(|r| r.data_change).count();
+        let changed = commit.adds.iter().filter(|a| a.data_change).count()
+            + commit.removes.iter().filter(|r| r.data_change).count();
         if changed > 0 {
             return drift(format!(
                 "a foreign commit changes rows: it adds {} files and removes {}",
@@ -231,7 +238,9 @@ impl History {
         }
         if let Some(new) = &commit.table {
             if new.properties.contains_key(TXN_RETENTION) {
-                return drift(format!("the property {TXN_RETENTION} was set, which makes other engines forget our last step"));
+                return drift(format!(
+                    "the property {TXN_RETENTION} was set, which makes other engines forget our last step"
+                ));
             }
             if let Some(old) = &self.table {
                 if old.schema != new.schema {
@@ -241,7 +250,11 @@ impl History {
                     return drift("a foreign commit changes the partitioning".into());
                 }
                 let ours = |t: &Table| -> Vec<(String, String)> {
-                    t.properties.iter().filter(|(k, _)| k.starts_with(PROPERTY_PREFIX)).map(|(k, v)| (k.clone(), v.clone())).collect()
+                    t.properties
+                        .iter()
+                        .filter(|(k, _)| k.starts_with(PROPERTY_PREFIX))
+                        .map(|(k, v)| (k.clone(), v.clone()))
+                        .collect()
                 };
                 if ours(old) != ours(new) {
                     return drift(format!("a foreign commit changes properties that begin with {PROPERTY_PREFIX}"));
@@ -282,24 +295,42 @@ impl History {
         let before = self.last.as_ref().map(|l| l.stamp.clone());
         if let Some(before) = &before {
             if stamp.epoch < before.epoch {
-                self.find(at, Rule::Fence, format!("the epoch {} commits after the epoch {}", stamp.epoch, before.epoch));
+                self.find(
+                    at,
+                    Rule::Fence,
+                    format!("the epoch {} commits after the epoch {}", stamp.epoch, before.epoch),
+                );
             }
             if stamp.epoch > before.epoch && !matches!(stamp.kind, Kind::Mark | Kind::Reload) {
                 self.find(at, Rule::Fence, format!("the epoch {} begins without a claim", stamp.epoch));
             }
             if stamp.connector != before.connector {
-                self.find(at, Rule::Fence, format!("the connector {} commits to the table of {}", stamp.connector, before.connector));
+                self.find(
+                    at,
+                    Rule::Fence,
+                    format!("the connector {} commits to the table of {}", stamp.connector, before.connector),
+                );
             }
         }
         let writer = self.writers.entry(stamp.epoch).or_insert_with(|| stamp.writer.clone()).clone();
         if writer != stamp.writer {
-            self.find(at, Rule::Fence, format!("the epoch {} has two writers, {writer} and {}", stamp.epoch, stamp.writer));
+            self.find(
+                at,
+                Rule::Fence,
+                format!("the epoch {} has two writers, {writer} and {}", stamp.epoch, stamp.writer),
+            );
         }
         let claims = stamp.kind == Kind::Reload || before.is_some_and(|b| stamp.epoch > b.epoch);
         match commit.txn(TXN_EPOCH) {
-            None if claims => self.find(at, Rule::Fence, format!("the claim of epoch {} does not set txn {TXN_EPOCH}", stamp.epoch)),
+            None if claims => {
+                self.find(at, Rule::Fence, format!("the claim of epoch {} does not set txn {TXN_EPOCH}", stamp.epoch))
+            }
             Some(set) if set != stamp.epoch.as_i64() => {
-                self.find(at, Rule::Fence, format!("txn {TXN_EPOCH} is set to {set}, the commit info says {}", stamp.epoch));
+                self.find(
+                    at,
+                    Rule::Fence,
+                    format!("txn {TXN_EPOCH} is set to {set}, the commit info says {}", stamp.epoch),
+                );
             }
             _ => {}
         }
@@ -322,7 +353,11 @@ impl History {
         let live = self.live.iter().flat_map(|live| live.keys());
         let leftover: Vec<String> = live.filter(|file| !removed.contains(file)).map(|file| file.path.clone()).collect();
         if let Some(path) = leftover.first() {
-            self.find(at, Rule::Reload, format!("the reload leaves {} older files live, {path} among them", leftover.len()));
+            self.find(
+                at,
+                Rule::Reload,
+                format!("the reload leaves {} older files live, {path} among them", leftover.len()),
+            );
         }
         let written = commit.table.as_ref().map(|t| TableStamp::decode(&t.properties));
         match written {
@@ -336,9 +371,13 @@ impl History {
                     self.find(at, Rule::Reload, "a reload in mode follow has rows");
                 }
             }
-            Some(Ok(Some(_))) => self.find(at, Rule::Reload, "the table properties and the commit info of the reload disagree"),
+            Some(Ok(Some(_))) => {
+                self.find(at, Rule::Reload, "the table properties and the commit info of the reload disagree")
+            }
             Some(Err(e)) => self.find(at, Rule::Reload, e.message().to_string()),
-            Some(Ok(None)) | None => self.find(at, Rule::Reload, "the reload does not record the cutover in the table properties"),
+            Some(Ok(None)) | None => {
+                self.find(at, Rule::Reload, "the reload does not record the cutover in the table properties")
+            }
         }
     }
 
@@ -350,11 +389,19 @@ impl History {
         };
         if !sound {
             let from = from.map_or("nothing".to_string(), |f| f.to_string());
-            self.find(at, Rule::Chain, format!("the {} covers no valid range: from {from} to {}", stamp.kind, stamp.to));
+            self.find(
+                at,
+                Rule::Chain,
+                format!("the {} covers no valid range: from {from} to {}", stamp.kind, stamp.to),
+            );
         }
         let Some(before) = self.last.as_ref().map(|l| l.stamp.clone()) else { return };
         if stamp.generation < before.generation {
-            self.find(at, Rule::Fence, format!("the generation {} commits after the generation {}", stamp.generation, before.generation));
+            self.find(
+                at,
+                Rule::Fence,
+                format!("the generation {} commits after the generation {}", stamp.generation, before.generation),
+            );
         } else if stamp.generation > before.generation {
             self.find(at, Rule::Reload, format!("the generation {} begins without a reload", stamp.generation));
         }
@@ -362,12 +409,23 @@ impl History {
             && from != before.to
         {
             let what = if from > before.to { "a gap" } else { "steps twice" };
-            self.find(at, Rule::Chain, format!("{what}: the {} starts at step {from}, the commit before it ended at {}", stamp.kind, before.to));
+            self.find(
+                at,
+                Rule::Chain,
+                format!(
+                    "{what}: the {} starts at step {from}, the commit before it ended at {}",
+                    stamp.kind, before.to
+                ),
+            );
         }
         let expected = before.digest_total.map(|total| total.plus(stamp.digest));
         if expected.is_some() && stamp.digest_total != expected {
             let (shown, expected) = (show(stamp.digest_total), show(expected));
-            self.find(at, Rule::Chain, format!("the digest of the generation is {shown}, its commits add up to {expected}"));
+            self.find(
+                at,
+                Rule::Chain,
+                format!("the digest of the generation is {shown}, its commits add up to {expected}"),
+            );
         }
     }
 
@@ -375,7 +433,9 @@ impl History {
         let at = commit.version;
         match commit.txn(TXN_STEP) {
             Some(set) if set == stamp.to.as_i64() => {}
-            Some(set) => self.find(at, Rule::Chain, format!("txn {TXN_STEP} is set to {set}, the commit info says {}", stamp.to)),
+            Some(set) => {
+                self.find(at, Rule::Chain, format!("txn {TXN_STEP} is set to {set}, the commit info says {}", stamp.to))
+            }
             None => self.find(at, Rule::Chain, format!("txn {TXN_STEP} is not set, the commit info says {}", stamp.to)),
         }
         if !commit.unknown_actions.is_empty() {
@@ -389,7 +449,11 @@ impl History {
             return;
         };
         if rows != stamp.rows.total() {
-            self.find(at, Rule::Files, format!("the files added hold {rows} rows, the commit info counts {}", stamp.rows.total()));
+            self.find(
+                at,
+                Rule::Files,
+                format!("the files added hold {rows} rows, the commit info counts {}", stamp.rows.total()),
+            );
         }
         if let Some(add) = commit.adds.iter().find(|a| !a.data_change) {
             self.find(at, Rule::Once, format!("the file {} is added as if no rows changed", add.file.path));
@@ -399,8 +463,14 @@ impl History {
         {
             self.find(at, Rule::Reload, format!("the {} removes the file {}", stamp.kind, removed.file.path));
         }
-        if stamp.kind != Kind::Reload && commit.table.as_ref().is_some_and(|t| TableStamp::decode(&t.properties).ok().flatten() != self.stamp) {
-            self.find(at, Rule::Reload, format!("the {} changes the table properties that a reload writes", stamp.kind));
+        if stamp.kind != Kind::Reload
+            && commit.table.as_ref().is_some_and(|t| TableStamp::decode(&t.properties).ok().flatten() != self.stamp)
+        {
+            self.find(
+                at,
+                Rule::Reload,
+                format!("the {} changes the table properties that a reload writes", stamp.kind),
+            );
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Ours {
     pub digest_total: Option<Digest>,
     /// Why the table is not what our commits made it.
     pub drift: Option<String>,
+    /// When our last commit was made, in milliseconds since 1970 UTC by its writer's clock.
+    pub last_millis: Option<i64>,
 }
 
 /// Who writes, and what the table is to be.
@@ -147,11 +149,18 @@ pub fn check_claim(ours: &Ours, claim: &Claim) -> Result<()> {
 }
 
 /// Plans a reload; without a claim only where there is no table of ours.
-pub fn reload(standing: &Standing, claim: Option<&Claim>, identity: &Identity, request: &ReloadRequest) -> Result<ReloadPlan> {
+pub fn reload(
+    standing: &Standing,
+    claim: Option<&Claim>,
+    identity: &Identity,
+    request: &ReloadRequest,
+) -> Result<ReloadPlan> {
     let ours = match (standing, request.on_existing) {
         (Standing::Absent, _) | (Standing::Foreign, OnExisting::Truncate) => {
             if claim.is_some() {
-                return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
+                return Err(Error::continuity_lost(
+                    "the table that this writer claimed is gone; restart to load it anew",
+                ));
             }
             return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
         }
@@ -204,10 +213,14 @@ pub fn append(standing: &Standing, claim: &Claim, identity: &Identity, range: St
 pub fn check_follow(ours: &Ours, identity: &Identity) -> Result<()> {
     same_connector(ours, identity)?;
     if let Some(drift) = &ours.drift {
-        return Err(Error::continuity_lost(format!("{drift}; see `cutover verify`, then repair the table with a reset")));
+        return Err(Error::continuity_lost(format!(
+            "{drift}; see `cutover verify`, then repair the table with a reset"
+        )));
     }
     let Some(stamp) = &ours.stamp else {
-        return Err(Error::continuity_lost("the table lost the properties that a reload writes; repair it with a reset"));
+        return Err(Error::continuity_lost(
+            "the table lost the properties that a reload writes; repair it with a reset",
+        ));
     };
     if stamp.source != identity.source {
         return Err(Error::continuity_lost(format!(
@@ -243,7 +256,9 @@ pub fn check_not_behind(ours: &Ours, latest: Step) -> Result<()> {
 
 /// Cuts `changes` to what a planned append covers.
 pub fn cut(changes: Changes, planned: StepRange) -> Result<Changes> {
-    changes.after(planned.from())?.ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))
+    changes
+        .after(planned.from())?
+        .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))
 }
 
 fn same_connector(ours: &Ours, identity: &Identity) -> Result<()> {

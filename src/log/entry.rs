@@ -157,7 +157,9 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
     };
     let mut actions = 0usize;
     for line in bytes.split(|b| *b == b'\n').filter(|l| !l.trim_ascii().is_empty()) {
-        let torn = |e: serde_json::Error| Error::corrupt(format!("the log entry of version {version} is torn or damaged")).with_source(e);
+        let torn = |e: serde_json::Error| {
+            Error::corrupt(format!("the log entry of version {version} is torn or damaged")).with_source(e)
+        };
         let action: BTreeMap<String, Value> = serde_json::from_slice(line).map_err(torn)?;
         for (name, value) in action {
             take_action(&mut commit, &name, &value, actions == 0).map_err(torn)?;
@@ -170,7 +172,12 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
     Ok(commit)
 }
 
-fn take_action(commit: &mut Commit, name: &str, value: &Value, first: bool) -> std::result::Result<(), serde_json::Error> {
+fn take_action(
+    commit: &mut Commit,
+    name: &str,
+    value: &Value,
+    first: bool,
+) -> std::result::Result<(), serde_json::Error> {
     match name {
         "commitInfo" => {
             commit.millis = value.get("timestamp").and_then(Value::as_i64);
@@ -180,7 +187,8 @@ fn take_action(commit: &mut Commit, name: &str, value: &Value, first: bool) -> s
             let add: FileAction = serde_json::from_value(value.clone())?;
             let records = add.stats.as_deref().and_then(|s| serde_json::from_str::<Value>(s).ok());
             let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
-            let deleted = add.deletion_vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
+            let deleted =
+                add.deletion_vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
             commit.adds.push(Added {
                 file: add.file(),
                 size: add.size.unwrap_or(0),

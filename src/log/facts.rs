@@ -61,7 +61,14 @@ impl Log {
                     self.location().uri()
                 )));
             }
-            return Ok(Facts { version: None, metadata: None, protocol: None, standing: Standing::Absent, head: None, checked });
+            return Ok(Facts {
+                version: None,
+                metadata: None,
+                protocol: None,
+                standing: Standing::Absent,
+                head: None,
+                checked,
+            });
         }
         let replayed = self.kernel.replay(None).await?;
         let version = replayed.version;
@@ -87,7 +94,14 @@ impl Log {
             let epoch = replayed.epoch.map(|e| Epoch::new(e.unsigned_abs())).transpose()?;
             Standing::Ours(Box::new(self.ours(version, stamp, step, epoch).await?))
         };
-        Ok(Facts { version: Some(version), metadata: Some(metadata), protocol: Some(protocol), standing, head, checked })
+        Ok(Facts {
+            version: Some(version),
+            metadata: Some(metadata),
+            protocol: Some(protocol),
+            standing,
+            head,
+            checked,
+        })
     }
 
     /// The live files at the version of `facts`.
@@ -112,7 +126,13 @@ impl Log {
     /// Goes back from the head to our last commit of rows; what others did since is maintenance or drift.
     ///
     /// A claim changes no row and is passed over, so that drift before it is not forgotten.
-    async fn ours(&self, head: u64, stamp: Option<TableStamp>, step: Option<Step>, epoch: Option<Epoch>) -> Result<Ours> {
+    async fn ours(
+        &self,
+        head: u64,
+        stamp: Option<TableStamp>,
+        step: Option<Step>,
+        epoch: Option<Epoch>,
+    ) -> Result<Ours> {
         let mut since: Vec<Commit> = Vec::new();
         for version in (0..=head).rev() {
             let Some(commit) = self.commit(version).await? else { break };
@@ -130,7 +150,9 @@ impl Log {
             (Some(l), None) => (l.connector.clone(), l.generation),
             (None, Some(s)) => (s.connector.clone(), s.generation),
             (None, None) => {
-                return Err(Error::corrupt("the table carries txns of ours, but neither its properties nor its log tell of which connector"));
+                return Err(Error::corrupt(
+                    "the table carries txns of ours, but neither its properties nor its log tell of which connector",
+                ));
             }
         };
         let last_step = last.as_ref().map(|l| l.to).or(step).or(stamp.as_ref().map(|s| s.step));
@@ -147,6 +169,7 @@ impl Log {
             writer: last.as_ref().filter(|l| l.epoch == epoch).map(|l| l.writer.clone()),
             digest_total: last.and_then(|l| l.digest_total),
             drift,
+            last_millis: since.iter().rev().find(|c| c.stamp().is_some()).and_then(|c| c.millis),
         })
     }
 

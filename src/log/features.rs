@@ -75,7 +75,8 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
 /// The protocol of a table that must hold `ntz` timestamps or not; `None` when `protocol` does already.
 pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol> {
     let Some(protocol) = protocol else {
-        let plain = Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
+        let plain =
+            Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
         return Some(upgrade(Some(&plain), ntz).unwrap_or(plain));
     };
     if !ntz || protocol.writer_features.iter().flatten().any(|f| f == NTZ) {
@@ -88,13 +89,19 @@ pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol
     }
     writer.push(NTZ.into());
     reader.push(NTZ.into());
-    Some(Protocol { min_reader_version: 3, min_writer_version: 7, reader_features: Some(reader), writer_features: Some(writer) })
+    Some(Protocol {
+        min_reader_version: 3,
+        min_writer_version: 7,
+        reader_features: Some(reader),
+        writer_features: Some(writer),
+    })
 }
 
 fn names(protocol: &Protocol) -> Vec<String> {
     if protocol.min_writer_version >= 7 {
         let mut names = protocol.writer_features.clone().unwrap_or_default();
-        let reader_only = protocol.reader_features.iter().flatten().filter(|f| !names.contains(f)).cloned().collect::<Vec<_>>();
+        let reader_only =
+            protocol.reader_features.iter().flatten().filter(|f| !names.contains(f)).cloned().collect::<Vec<_>>();
         names.extend(reader_only);
         return names;
     }

@@ -73,11 +73,18 @@ impl Kernel {
         self.blocking(move |engine, url| {
             let snapshot = snapshot(engine, url, version)?;
             let table = snapshot.table_configuration();
-            let decode = |e: serde_json::Error| Error::corrupt("the table's metadata cannot be understood").with_source(e);
+            let decode =
+                |e: serde_json::Error| Error::corrupt("the table's metadata cannot be understood").with_source(e);
             let metadata = serde_json::to_value(table.metadata()).and_then(serde_json::from_value).map_err(decode)?;
             let protocol = serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
             let txn = |app| snapshot.get_app_id_version(app, engine).map_err(kernel_error);
-            Ok(Replayed { version: snapshot.version(), metadata, protocol, step: txn(TXN_STEP)?, epoch: txn(TXN_EPOCH)? })
+            Ok(Replayed {
+                version: snapshot.version(),
+                metadata,
+                protocol,
+                step: txn(TXN_STEP)?,
+                epoch: txn(TXN_EPOCH)?,
+            })
         })
         .await
     }
@@ -108,7 +115,10 @@ impl Kernel {
     }
 
     /// The kernel blocks, so it runs on a thread that may.
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&dyn Engine, &str) -> Result<T> + Send + 'static) -> Result<T> {
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Engine, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let engine = self.store.engine(None);
         let url = self.store.root_url().to_string();
         tokio::task::spawn_blocking(move || work(engine.as_ref(), &url))
@@ -163,7 +173,8 @@ fn kernel_error(error: delta_kernel::Error) -> Error {
 fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
     let strings = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
     let longs = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
-    let (path, size, modified, stats) = (strings("path")?, longs("size")?, longs("modificationTime")?, strings("stats")?);
+    let (path, size, modified, stats) =
+        (strings("path")?, longs("size")?, longs("modificationTime")?, strings("stats")?);
     let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
     let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
     let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;

@@ -50,7 +50,9 @@ impl Location {
             None => Self::local(PathBuf::from(uri), access),
             Some(("file", _)) => {
                 let path = Url::parse(uri).ok().and_then(|url| url.to_file_path().ok());
-                let path = path.ok_or_else(|| Error::config(format!("{uri:?} names no local path; write file:///path/to/table")))?;
+                let path = path.ok_or_else(|| {
+                    Error::config(format!("{uri:?} names no local path; write file:///path/to/table"))
+                })?;
                 Self::local(path, access)
             }
             Some(("memory", _)) => Ok(Self::on(Arc::new(InMemory::new()))),
@@ -79,7 +81,8 @@ impl Location {
         if absolute.is_file() {
             return Err(bad("is a file; a table is a directory"));
         }
-        let prefix = Path::from_absolute_path(&absolute).map_err(|e| bad("cannot be held by an object store").with_source(e))?;
+        let prefix =
+            Path::from_absolute_path(&absolute).map_err(|e| bad("cannot be held by an object store").with_source(e))?;
         let url = Url::from_directory_path(&absolute).map_err(|()| bad("is not absolute"))?;
         let files = LocalFileSystem::new();
         let root: Arc<dyn ObjectStore> = match access {

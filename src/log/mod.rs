@@ -13,11 +13,11 @@ mod metadata;
 mod put;
 mod read;
 
+pub use checkpoint::Cadence;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::Facts;
 pub use kernel::LiveFile;
 pub use location::{Access, Durability, Location};
-pub use checkpoint::Cadence;
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;
 

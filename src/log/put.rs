@@ -132,7 +132,10 @@ impl Log {
                 Ok(None) | Err(_) => {}
             }
             if self.world.clock.boot().saturating_sub(begun) > DEADLINE {
-                let message = format!("whether version {} was written is not known yet; the storage does not answer", entry.version);
+                let message = format!(
+                    "whether version {} was written is not known yet; the storage does not answer",
+                    entry.version
+                );
                 return Ok(Outcome::Unknown(store_error(message, error)));
             }
             tracing::warn!(event = "put_repeated", version = entry.version, error = %error, "the log entry is put again");
@@ -142,7 +145,8 @@ impl Log {
     }
 
     async fn settle(&self, facts: &Facts, entry: &Entry, found: &[u8]) -> Result<Outcome> {
-        let ours = entry::parse(entry.version, found).is_ok_and(|c| c.stamp().is_some_and(|s| s.commit == entry.commit));
+        let ours =
+            entry::parse(entry.version, found).is_ok_and(|c| c.stamp().is_some_and(|s| s.commit == entry.commit));
         if ours { self.confirm(facts, entry).await } else { Ok(Outcome::Conflict) }
     }
 
@@ -209,6 +213,9 @@ impl Log {
 fn is_final(error: &StoreError) -> bool {
     matches!(
         error,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } | StoreError::NotImplemented { .. }
+        StoreError::PermissionDenied { .. }
+            | StoreError::Unauthenticated { .. }
+            | StoreError::NotSupported { .. }
+            | StoreError::NotImplemented { .. }
     )
 }

@@ -62,9 +62,11 @@ impl Log {
     /// The bytes of the entry `version`; `None` when it is not there.
     pub async fn read(&self, version: u64) -> Result<Option<Bytes>> {
         match self.store().get(&version_path(version)).await {
-            Ok(object) => {
-                object.bytes().await.map(Some).map_err(|e| store_error(format!("the entry of version {version} cannot be read"), e))
-            }
+            Ok(object) => object
+                .bytes()
+                .await
+                .map(Some)
+                .map_err(|e| store_error(format!("the entry of version {version} cannot be read"), e)),
             Err(StoreError::NotFound { .. }) => Ok(None),
             Err(e) => Err(store_error(format!("the entry of version {version} cannot be read"), e)),
         }
@@ -96,7 +98,9 @@ impl Log {
 pub(super) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NotFound { .. } => ErrorKind::Corrupt,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } => ErrorKind::Refused,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } => {
+            ErrorKind::Refused
+        }
         _ => ErrorKind::Unavailable,
     };
     Error::new(kind, message).with_source(error)

@@ -31,7 +31,14 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(log: Log, facts: Facts, view: View, identity: Identity, settings: SinkSettings, world: World) -> Self {
+    pub(super) fn new(
+        log: Log,
+        facts: Facts,
+        view: View,
+        identity: Identity,
+        settings: SinkSettings,
+        world: World,
+    ) -> Self {
         let writer = world.ids.draw();
         Self {
             log,
@@ -104,6 +111,7 @@ impl Core {
             writer: Some(stamp.writer.clone()),
             digest_total: stamp.digest_total,
             drift: drift.filter(|_| stamp.kind != Kind::Reload),
+            last_millis: Some(self.world.clock.unix_millis()),
         }));
     }
 
@@ -130,7 +138,11 @@ impl Core {
         for file in &written.files {
             let found = self.log.store().head(&Path::from(file.path.as_str())).await;
             let size = found.map(|meta| meta.size).map_err(|e| {
-                Error::new(ErrorKind::Unavailable, format!("the snapshot's file {} cannot be found again; take it again", file.path)).with_source(e)
+                Error::new(
+                    ErrorKind::Unavailable,
+                    format!("the snapshot's file {} cannot be found again; take it again", file.path),
+                )
+                .with_source(e)
             })?;
             if size != file.size {
                 return Err(Error::unavailable(format!(

@@ -18,7 +18,9 @@ use self::commit::Core;
 pub use self::progress::Progress;
 use crate::change::Changes;
 use crate::clock::World;
-use crate::continuity::plan::{self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing};
+use crate::continuity::plan::{
+    self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
+};
 use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
@@ -229,7 +231,11 @@ impl Sink {
                     self.core.write_changes(&changes).await?
                 }
             };
-            let ours = self.core.facts.ours().ok_or_else(|| Error::internal("an append was planned on a table that is not ours"))?;
+            let ours = self
+                .core
+                .facts
+                .ours()
+                .ok_or_else(|| Error::internal("an append was planned on a table that is not ours"))?;
             let stamp = CommitStamp {
                 kind: Kind::Append,
                 from: Some(planned.from()),
@@ -237,6 +243,7 @@ impl Sink {
                 rows: files.counts,
                 digest: files.written.digest,
                 digest_total: ours.digest_total.map(|total| total.plus(files.written.digest)),
+                source: changes.position().map(str::to_string),
                 ..self.core.stamp(&self.claim, ours.generation)
             };
             let adds = rows::add_actions(&files.written);
@@ -283,7 +290,9 @@ impl Sink {
                 ReloadPlan::AlreadyApplied => return Ok(Applied::Already),
                 // The rows carry their generation, so another one makes them garbage.
                 again if again != planned => {
-                    return Err(Error::unavailable("the table was reloaded by others while the snapshot was written; take it again"));
+                    return Err(Error::unavailable(
+                        "the table was reloaded by others while the snapshot was written; take it again",
+                    ));
                 }
                 ReloadPlan::Go { .. } => {}
             }
@@ -299,7 +308,8 @@ impl Sink {
                 commit: request.commit.clone(),
             };
             let schema = self.core.view.changelog_schema();
-            let (metadata, protocol) = self.core.log.reloaded(&self.core.facts, &schema, &table, &self.core.settings.properties)?;
+            let (metadata, protocol) =
+                self.core.log.reloaded(&self.core.facts, &schema, &table, &self.core.settings.properties)?;
             let held = Claim { epoch, writer: self.core.writer.clone() };
             let stamp = CommitStamp {
                 kind: Kind::Reload,

@@ -42,7 +42,10 @@ impl Core {
 
     /// Writes changes, netted within each step, as files that nothing names yet.
     pub(super) async fn write_changes(&self, changes: &Changes) -> Result<AppendFiles> {
-        let ours = self.facts.ours().ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
+        let ours = self
+            .facts
+            .ours()
+            .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
         let mut writer = self.file_writer();
         if netted.num_rows() > 0 {
@@ -87,6 +90,7 @@ fn change_rows(view: &View, netted: &RecordBatch, generation: Generation) -> Res
 }
 
 fn table_rows(view: &View, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    RecordBatch::try_new(view.changelog_schema(), columns)
-        .map_err(|e| Error::incompatible(format!("view {}: the rows do not fit the table's columns", view.name())).with_source(e))
+    RecordBatch::try_new(view.changelog_schema(), columns).map_err(|e| {
+        Error::incompatible(format!("view {}: the rows do not fit the table's columns", view.name())).with_source(e)
+    })
 }

@@ -1,0 +1,257 @@
+//! One view delivered to one table: the only place that joins a source to a sink.
+
+mod pump;
+mod reset;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use self::pump::Pump;
+pub use self::reset::{Reset, ResetPreview};
+pub use self::status::{Phase, Status};
+use crate::clock::World;
+use crate::continuity::plan::{self, Ours, Standing};
+use crate::continuity::stamp::Mode;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::Location;
+use crate::schema::View;
+use crate::sink::{Progress, Sink, SinkSettings, Target};
+use crate::snapshot::Snapshot;
+use crate::source::{Hole, Pick, Source};
+use crate::step::Step;
+
+/// When changes are committed; a step is never split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitBounds {
+    /// No change waits longer than this.
+    pub max_interval: Duration,
+    /// No commit is begun with more rows than this, but for those of one step.
+    pub max_rows: u64,
+    /// No commit is begun with more bytes in memory than this, but for those of one step.
+    pub max_bytes: u64,
+}
+
+impl Default for CommitBounds {
+    fn default() -> Self {
+        Self { max_interval: Duration::from_secs(10), max_rows: 1_000_000, max_bytes: 128 << 20 }
+    }
+}
+
+/// How a connector delivers.
+#[derive(Debug, Clone)]
+pub struct ConnectorSettings {
+    /// What is delivered, and how; the source's fingerprint is filled in from the source.
+    pub sink: SinkSettings,
+    /// When changes are committed.
+    pub commit: CommitBounds,
+    /// How long steps may pass without changes before a commit records them; `None` for ever.
+    pub heartbeat: Option<Duration>,
+    /// How often an idle source is asked again.
+    pub poll_interval: Duration,
+}
+
+/// When a connector ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Never.
+    Stopped,
+    /// When everything that the source holds at the start is delivered.
+    Drained,
+    /// When everything up to this step is delivered, and nothing beyond it.
+    Step(Step),
+    /// At this step, or when the source holds no more.
+    DrainedOrStep(Step),
+}
+
+impl Until {
+    fn step(self) -> Option<Step> {
+        match self {
+            Self::Step(step) | Self::DrainedOrStep(step) => Some(step),
+            Self::Stopped | Self::Drained => None,
+        }
+    }
+
+    fn ends_when_idle(self) -> bool {
+        matches!(self, Self::Drained | Self::DrainedOrStep(_))
+    }
+}
+
+/// How a connector ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The table's last step; `None` when there is no table.
+    pub last_step: Option<Step>,
+    /// The steps that the source names and cannot give.
+    pub hole: Option<Hole>,
+}
+
+/// One view delivered to one table.
+pub struct Connector {
+    settings: ConnectorSettings,
+    source: Box<dyn Source>,
+    location: Location,
+    world: World,
+    status: watch::Sender<Status>,
+}
+
+/// A table of ours, claimed or not: a claim is made when there is something to write.
+enum Held {
+    Target(Box<Target>),
+    Sink(Box<Sink>),
+}
+
+impl Connector {
+    /// A connector from `source` to the table at `location`.
+    pub fn new(mut settings: ConnectorSettings, source: Box<dyn Source>, location: Location, world: World) -> Self {
+        settings.sink.source = source.fingerprint().to_string();
+        Self { settings, source, location, world, status: watch::Sender::new(Status::default()) }
+    }
+
+    /// The connector's full name.
+    pub fn name(&self) -> &str {
+        &self.settings.sink.connector
+    }
+
+    /// What an operator sees, as it changes.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// Delivers until `until`, or until an error that needs somebody's help.
+    ///
+    /// Safe to drop at any point: the table is never wrong, and the next run goes on where it ends.
+    pub async fn run(&mut self, until: Until) -> Result<Ended> {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let ended = self.deliver(until).await;
+            match ended {
+                Err(e) if e.kind() == ErrorKind::Unavailable && !until.ends_when_idle() => {
+                    tracing::warn!(event = "retrying", connector = self.name(), error = %e, "delivery is tried again in {pause:?}");
+                    self.show(|s| s.phase = Phase::Retrying);
+                    self.world.clock.sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                }
+                Err(e) => {
+                    self.show(|s| s.phase = Phase::of_error(e.kind()));
+                    return Err(e);
+                }
+                Ok(ended) => {
+                    self.show(|s| {
+                        s.phase =
+                            if self.settings.sink.mode == Mode::Snapshot { Phase::Completed } else { Phase::Stopped };
+                    });
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    async fn deliver(&mut self, until: Until) -> Result<Ended> {
+        let view = self.source.view().await?;
+        let held = loop {
+            let target = self.open(&view).await?;
+            if let Standing::Ours(ours) = target.standing() {
+                target.check_follow()?;
+                self.check_source(ours).await?;
+                break Held::Target(Box::new(target));
+            }
+            let Some(snapshot) = self.first_state(until).await? else {
+                return Ok(Ended { last_step: None, hole: None });
+            };
+            match self.load(target, snapshot).await {
+                Ok(sink) => break Held::Sink(Box::new(sink)),
+                // Another writer may have loaded the table first: then it is one to follow, not to load.
+                Err(e) => match self.open(&view).await?.standing() {
+                    Standing::Ours(_) => continue,
+                    Standing::Absent | Standing::Foreign => return Err(e),
+                },
+            }
+        };
+        if self.settings.sink.mode == Mode::Snapshot {
+            return Ok(Ended { last_step: Some(held.last_step()?), hole: None });
+        }
+        let ends_at = match until {
+            Until::Drained => self.source.position().await?.latest,
+            other => other.step(),
+        };
+        Pump::new(self, held, until, ends_at)?.run().await
+    }
+
+    async fn open(&self, view: &View) -> Result<Target> {
+        let target =
+            Target::open(self.location.clone(), view.clone(), self.settings.sink.clone(), self.world.clone()).await?;
+        self.show_table(match target.standing() {
+            Standing::Ours(ours) => Some(ours),
+            Standing::Absent | Standing::Foreign => None,
+        });
+        Ok(target)
+    }
+
+    /// Refuses a source that has not seen what the table holds.
+    async fn check_source(&mut self, ours: &Ours) -> Result<()> {
+        match self.source.position().await?.latest {
+            Some(latest) => plan::check_not_behind(ours, latest),
+            None => Ok(()),
+        }
+    }
+
+    /// What a first load writes: a snapshot, or in mode `follow` no rows at the step before the first change.
+    async fn first_state(&mut self, until: Until) -> Result<Option<Snapshot>> {
+        if self.settings.sink.mode != Mode::Follow {
+            return self.source.snapshot(Pick::Newest { until: until.step() }).await.map(Some);
+        }
+        loop {
+            if let Some(earliest) = self.source.position().await?.earliest {
+                return Ok(Some(Snapshot::from_batches(earliest, Vec::new())));
+            }
+            if until.ends_when_idle() {
+                return Ok(None);
+            }
+            self.world.clock.sleep(self.settings.poll_interval).await;
+        }
+    }
+
+    async fn load(&self, target: Target, snapshot: Snapshot) -> Result<Sink> {
+        let progress = target.progress();
+        self.show_snapshot(&progress, snapshot.step);
+        let sink = target.load(snapshot).await?;
+        self.show_table(sink.facts().ours());
+        tracing::info!(event = "reloaded", connector = self.name(), rows = progress.rows(), "the table is loaded");
+        Ok(sink)
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_modify(change);
+    }
+
+    fn show_snapshot(&self, progress: &Arc<Progress>, cutover: Step) {
+        self.show(|s| {
+            s.phase = Phase::Snapshotting;
+            s.snapshot = Some(Arc::clone(progress));
+            s.snapshot_step = Some(cutover);
+        });
+    }
+
+    fn show_table(&self, ours: Option<&Ours>) {
+        self.show(|s| {
+            s.generation = ours.map(|o| o.generation);
+            s.cutover = ours.and_then(|o| o.stamp.as_ref()).map(|t| t.step);
+            s.last_step = ours.map(|o| o.last_step);
+        });
+    }
+}
+
+impl Held {
+    fn last_step(&self) -> Result<Step> {
+        match self {
+            Self::Sink(sink) => sink.last_step(),
+            Self::Target(target) => {
+                let ours = target.facts().ours().ok_or_else(|| Error::internal("a table to follow is ours"))?;
+                Ok(ours.last_step)
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Moves changes from the source to the table, in commits of whole steps.
+
+use std::time::Duration;
+
+use super::{Connector, Ended, Held, Phase, Until};
+use crate::change::Changes;
+use crate::error::{ErrorKind, Result};
+use crate::sink::{Applied, Sink};
+use crate::source::{Hole, Next};
+use crate::step::Step;
+
+/// The way from a source to a table, from the table's last step on.
+pub(super) struct Pump<'a> {
+    connector: &'a mut Connector,
+    held: Option<Held>,
+    until: Until,
+    /// The last step to deliver.
+    ends_at: Option<Step>,
+    /// The last step read from the source.
+    reached: Step,
+    /// What was read and not committed.
+    waiting: Option<Changes>,
+    /// Since when a row, or a step without rows, waits; by the boot clock.
+    waiting_since: Duration,
+}
+
+impl<'a> Pump<'a> {
+    pub(super) fn new(connector: &'a mut Connector, held: Held, until: Until, ends_at: Option<Step>) -> Result<Self> {
+        let reached = held.last_step()?;
+        let waiting_since = connector.world.clock.boot();
+        Ok(Self { connector, held: Some(held), until, ends_at, reached, waiting: None, waiting_since })
+    }
+
+    pub(super) async fn run(mut self) -> Result<Ended> {
+        self.connector.show(|s| s.phase = Phase::CatchingUp);
+        loop {
+            if self.ends_at.is_some_and(|end| self.reached >= end) {
+                return self.end(None).await;
+            }
+            match self.connector.source.changes(self.reached).await? {
+                Next::Changes(changes) => self.take(changes).await?,
+                Next::Idle { hole } if self.until.ends_when_idle() => return self.end(hole).await,
+                Next::Idle { .. } => {
+                    if self.is_due() {
+                        self.flush().await?;
+                    }
+                    self.connector.show(|s| s.phase = Phase::Following);
+                    self.connector.world.clock.sleep(self.connector.settings.poll_interval).await;
+                }
+            }
+        }
+    }
+
+    /// Adds changes to those that wait, and commits these first where both together were too much.
+    async fn take(&mut self, changes: Changes) -> Result<()> {
+        let changes = match self.ends_at {
+            Some(end) => changes.until(end)?,
+            None => Some(changes),
+        };
+        let Some(changes) = changes else { return Ok(()) };
+        let bounds = self.connector.settings.commit;
+        let fits = |waiting: &Changes| {
+            waiting.rows() + changes.rows() <= bounds.max_rows && waiting.bytes() + changes.bytes() <= bounds.max_bytes
+        };
+        if self.waiting.as_ref().is_some_and(|w| w.rows() > 0 && !fits(w)) {
+            self.flush().await?;
+        }
+        self.reached = changes.range().to();
+        self.waiting = Some(match self.waiting.take() {
+            // Time counts from the first row on.
+            Some(waiting) if waiting.rows() > 0 || changes.rows() == 0 => waiting.join(changes)?,
+            Some(waiting) => {
+                self.waiting_since = self.connector.world.clock.boot();
+                waiting.join(changes)?
+            }
+            None => {
+                self.waiting_since = self.connector.world.clock.boot();
+                changes
+            }
+        });
+        if self.is_due() {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether what waits has waited long enough, or is enough.
+    fn is_due(&self) -> bool {
+        let Some(waiting) = &self.waiting else { return false };
+        let settings = &self.connector.settings;
+        let age = self.connector.world.clock.boot().saturating_sub(self.waiting_since);
+        if waiting.rows() == 0 {
+            return settings.heartbeat.is_some_and(|heartbeat| age >= heartbeat);
+        }
+        let bounds = settings.commit;
+        age >= bounds.max_interval || waiting.rows() >= bounds.max_rows || waiting.bytes() >= bounds.max_bytes
+    }
+
+    /// Commits what waits. The claim is made here, when there is something to write.
+    async fn flush(&mut self) -> Result<()> {
+        let Some(changes) = self.waiting.take() else { return Ok(()) };
+        let to = changes.range().to();
+        let sink = self.claimed().await?;
+        let applied = append(sink, changes.clone()).await;
+        let ours = sink.facts().ours().cloned();
+        let applied = match applied {
+            Ok(applied) => applied,
+            // The commit may be in doubt, and this sink alone can settle it: it is asked again with the same changes.
+            Err(e) if e.kind() == ErrorKind::Unavailable && !self.until.ends_when_idle() => {
+                tracing::warn!(event = "append_retried", connector = self.connector.name(), error = %e, "the append is tried again");
+                self.connector.show(|s| s.phase = Phase::Retrying);
+                self.waiting = Some(changes);
+                self.connector.world.clock.sleep(Duration::from_secs(1)).await;
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        if let Applied::Committed { version, rows, bytes } = applied {
+            tracing::info!(
+                event = "appended",
+                connector = self.connector.name(),
+                version,
+                rows,
+                to = to.get(),
+                "changes are committed"
+            );
+            self.connector.show(|s| {
+                s.appends += 1;
+                s.rows += rows;
+                s.bytes += bytes;
+            });
+        }
+        self.connector.show_table(ours.as_ref());
+        self.connector.show(|s| s.phase = Phase::CatchingUp);
+        self.connector.source.acknowledge(to).await
+    }
+
+    async fn claimed(&mut self) -> Result<&mut Sink> {
+        let sink = match self.held.take() {
+            Some(Held::Sink(sink)) => sink,
+            Some(Held::Target(target)) => Box::new(target.claim().await?),
+            None => return Err(crate::error::Error::internal("the claim of the table failed before")),
+        };
+        match self.held.insert(Held::Sink(sink)) {
+            Held::Sink(sink) => Ok(sink),
+            Held::Target(_) => Err(crate::error::Error::internal("a claimed table is a sink")),
+        }
+    }
+
+    async fn end(mut self, hole: Option<Hole>) -> Result<Ended> {
+        let rows = self.waiting.as_ref().map_or(0, Changes::rows);
+        if rows > 0 || self.connector.settings.heartbeat.is_some() {
+            self.flush().await?;
+        }
+        let last_step = self.held.as_ref().map(Held::last_step).transpose()?;
+        Ok(Ended { last_step, hole })
+    }
+}
+
+async fn append(sink: &mut Sink, changes: Changes) -> Result<Applied> {
+    sink.append(changes).await
+}
