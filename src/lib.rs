@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod clock;
+pub mod config;
 pub mod connector;
 pub mod continuity;
 pub mod digest;

@@ -1,0 +1,693 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use arrow::datatypes::DataType;
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::ErrorKind;
+
+const SMALL: &str = r#"
+[pipelines.p.source.files]
+path = "feed"
+[pipelines.p.views.v.connectors.c.delta]
+uri = "out/t"
+"#;
+
+const FULL: &str = r#"config_version = 1
+[defaults.connector]
+mode = "follow"
+heartbeat = "1m"
+commit = { max_interval = "1s", max_rows = 5 }
+[pipelines.zeta.source.files]
+path = "./feed"
+id = "orders"
+poll_interval = "250ms"
+[pipelines.zeta.views.v]
+key = ["id"]
+columns = { price = "double", id = "bigint", a_b = "string" }
+[pipelines.zeta.views.v.connectors.c]
+mode = "snapshot"
+on_existing = "truncate"
+on_continuity_loss = "fail_closed"
+commit = { max_rows = 7, max_bytes = "1MiB" }
+durability = "none"
+heartbeat = "off"
+schema_change = "fail"
+[pipelines.zeta.views.v.connectors.c.delta]
+uri = "s3://lake/t"
+layout = "changelog"
+compression = "zstd(5)"
+target_file_size = 1_000_000
+storage = { region = "eu-west-1", secret_access_key = "canary-1" }
+properties = { "delta.logRetentionDuration" = "interval 90 days" }
+[pipelines.alpha]
+source.files.path = "other"
+views.v.connectors.b = { send_snapshot = true, delta.uri = "out/b" }
+views.v.connectors.a.delta.uri = "out/a"
+"#;
+
+fn parse_type(text: &str) -> Result<DataType> {
+    match text {
+        "bigint" => Ok(DataType::Int64),
+        "double" => Ok(DataType::Float64),
+        "string" => Ok(DataType::Utf8),
+        _ => Err(Error::config(format!("unknown type {text:?}; known are bigint, double, string"))),
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    if path == Path::new("/run/secret") { Ok("canary-file\n".to_string()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+fn load_with(text: &str, sets: &[&str], env: &[(&str, &str)]) -> Result<Config> {
+    let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    let env: BTreeMap<String, String> = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    Config::load(&Inputs {
+        path: Path::new("cutover.toml"),
+        text,
+        sets: &sets,
+        env: &env,
+        parse_type: &parse_type,
+        read_file: &read_file,
+    })
+}
+
+fn load(text: &str) -> Result<Config> {
+    load_with(text, &[], &[])
+}
+
+fn message(result: Result<Config>) -> String {
+    let err = result.unwrap_err();
+    assert_eq!(err.kind(), ErrorKind::Config);
+    err.message().to_string()
+}
+
+/// `SMALL` with `old` replaced by `new` gives exactly the problems `expected`.
+fn check(old: &str, new: &str, expected: &[&str]) {
+    assert!(SMALL.contains(old), "{old}");
+    let text = SMALL.replacen(old, new, 1);
+    assert_eq!(message(load(&text)), expected.join("\n"), "in {text}");
+}
+
+const CONNECTOR: &str = "[pipelines.p.views.v.connectors.c.delta]";
+const URI: &str = "uri = \"out/t\"\n";
+const PATH: &str = "path = \"feed\"\n";
+
+#[test]
+fn a_small_file_has_defaults() {
+    let config = load(SMALL).unwrap();
+    let expected = ConnectorConfig {
+        name: ConnectorName::new("p", "v", "c").unwrap(),
+        mode: Mode::SnapshotAndFollow,
+        on_existing: OnExisting::Error,
+        commit: CommitBounds { max_interval: Duration::from_secs(10), max_rows: 1_000_000, max_bytes: 128 << 20 },
+        durability: Durability::Commit,
+        heartbeat: None,
+        source: FilesConfig { path: PathBuf::from("feed"), id: None, poll_interval: Duration::from_secs(1) },
+        key: vec![],
+        columns: vec![],
+        delta: DeltaConfig {
+            uri: "out/t".to_string(),
+            layout: Layout::Changelog,
+            compression: "zstd".to_string(),
+            target_file_size: 128 << 20,
+            storage: BTreeMap::new(),
+            properties: BTreeMap::new(),
+        },
+    };
+    assert_eq!(config, Config { connectors: vec![expected] });
+}
+
+#[test]
+fn every_key_is_read_in_the_files_order() {
+    let config = load(FULL).unwrap();
+    let names: Vec<String> = config.connectors.iter().map(|c| c.name.to_string()).collect();
+    assert_eq!(names, ["zeta/v/c", "alpha/v/b", "alpha/v/a"]);
+    let c = config.find("zeta/v/c").unwrap();
+    assert_eq!((c.mode, c.on_existing, c.durability), (Mode::Snapshot, OnExisting::Truncate, Durability::None));
+    assert_eq!(
+        c.commit,
+        CommitBounds { max_interval: Duration::from_secs(1), max_rows: 7, max_bytes: 1 << 20 },
+        "each bound comes from the connector, else from the defaults"
+    );
+    assert_eq!(c.heartbeat, None, "\"off\" overrides a default");
+    assert_eq!(c.source.path, PathBuf::from("./feed"));
+    assert_eq!(c.source.id.as_deref(), Some("orders"));
+    assert_eq!(c.source.poll_interval, Duration::from_millis(250));
+    assert_eq!(c.key, ["id"]);
+    let columns: Vec<&str> = c.columns.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(columns, ["price", "id", "a_b"]);
+    assert_eq!((c.delta.compression.as_str(), c.delta.target_file_size), ("zstd(5)", 1_000_000));
+    assert_eq!(c.delta.storage["secret_access_key"].expose(), "canary-1");
+    assert_eq!(c.delta.properties["delta.logRetentionDuration"], "interval 90 days");
+    let b = config.find("b").unwrap();
+    assert_eq!((b.mode, b.heartbeat), (Mode::SnapshotAndFollow, Some(Duration::from_secs(60))));
+    assert_eq!(config.find("v/a").unwrap().mode, Mode::Follow, "from the defaults");
+}
+
+#[test]
+fn the_words_of_enumerations_are_those_of_the_file() {
+    assert_eq!([OnExisting::Error, OnExisting::Truncate].map(|w| w.to_string()), ["error", "truncate"]);
+    assert_eq!([Durability::Commit, Durability::None].map(|w| w.to_string()), ["commit", "none"]);
+}
+
+#[test]
+fn a_misspelled_key_is_named_with_the_nearest_one() {
+    let with = |line: &str| format!("[pipelines.p.views.v.connectors.c]\n{line}\n{CONNECTOR}");
+    check(
+        "",
+        "confg_version = 1\n",
+        &["cutover.toml:1:1: confg_version: unknown key; did you mean \"config_version\"?"],
+    );
+    check("", "[default]\n", &["cutover.toml:1:2: default: unknown key; did you mean \"defaults\"?"]);
+    check(
+        "",
+        "[defaults.conector]\n",
+        &["cutover.toml:1:11: defaults.conector: unknown key; did you mean \"connector\"?"],
+    );
+    check(
+        "",
+        "[defaults.connector]\nmoder = 1\n",
+        &["cutover.toml:2:1: defaults.connector.moder: unknown key; did you mean \"mode\"?"],
+    );
+    check(
+        "source.files",
+        "source.file",
+        &["cutover.toml:2:21: pipelines.p.source.file: unknown key; did you mean \"files\"?"],
+    );
+    check("source", "sorce", &["cutover.toml:2:14: pipelines.p.sorce: unknown key; did you mean \"source\"?"]);
+    check("path", "paht", &["cutover.toml:3:1: pipelines.p.source.files.paht: unknown key; did you mean \"path\"?"]);
+    check("views", "view", &["cutover.toml:4:14: pipelines.p.view: unknown key; did you mean \"views\"?"]);
+    check(
+        CONNECTOR,
+        &format!("[pipelines.p.views.v]\nkeys = [\"a\"]\n{CONNECTOR}"),
+        &["cutover.toml:5:1: pipelines.p.views.v.keys: unknown key; did you mean \"key\"?"],
+    );
+    check(
+        "connectors",
+        "conectors",
+        &["cutover.toml:4:22: pipelines.p.views.v.conectors: unknown key; did you mean \"connectors\"?"],
+    );
+    check(
+        CONNECTOR,
+        &with("on-existing = \"error\""),
+        &["cutover.toml:5:1: pipelines.p.views.v.connectors.c.on-existing: unknown key; did you mean \"on_existing\"?"],
+    );
+    check(
+        CONNECTOR,
+        &with("commit = { max_row = 1 }"),
+        &[
+            "cutover.toml:5:12: pipelines.p.views.v.connectors.c.commit.max_row: unknown key; did you mean \"max_rows\"?",
+        ],
+    );
+    check(
+        "c.delta",
+        "c.detla",
+        &["cutover.toml:4:35: pipelines.p.views.v.connectors.c.detla: unknown key; did you mean \"delta\"?"],
+    );
+    check(
+        "uri",
+        "url",
+        &["cutover.toml:5:1: pipelines.p.views.v.connectors.c.delta.url: unknown key; did you mean \"uri\"?"],
+    );
+}
+
+#[test]
+fn an_unknown_key_without_a_near_one_lists_what_is_known() {
+    check(
+        PATH,
+        "path = \"feed\"\ncolour = 1\n",
+        &[
+            r#"cutover.toml:4:1: pipelines.p.source.files.colour: unknown key; known here: "path", "id", "poll_interval""#,
+        ],
+    );
+    check(
+        "source.files",
+        "source.kafka",
+        &[r#"cutover.toml:2:21: pipelines.p.source.kafka: unknown key; known here: "files""#],
+    );
+}
+
+#[test]
+fn what_this_version_lacks_is_said() {
+    let absent = "not available in this version";
+    let cases = [
+        ("", "[server]\n", format!("1:2: server: {absent}; remove it")),
+        ("", "[defaults.reset]\n", format!("1:11: defaults.reset: {absent}; remove it")),
+        ("", "[defaults.step_log]\n", format!("1:11: defaults.step_log: {absent}; remove it")),
+        ("source.files", "source.postgres", format!("2:21: pipelines.p.source.postgres: {absent}; available: files")),
+        ("source.files", "source.push", format!("2:21: pipelines.p.source.push: {absent}; available: files")),
+        ("c.delta", "c.http", format!("4:35: pipelines.p.views.v.connectors.c.http: {absent}; available: delta")),
+        (
+            URI,
+            "uri = \"a\"\npartition_by = [\"r\"]\n",
+            format!("6:1: pipelines.p.views.v.connectors.c.delta.partition_by: {absent}; remove it"),
+        ),
+        (
+            URI,
+            "uri = \"a\"\nlayout = \"current\"\n",
+            format!(
+                r#"6:10: pipelines.p.views.v.connectors.c.delta.layout: "current" is {absent}; available: "changelog""#
+            ),
+        ),
+        (
+            "",
+            "[defaults.connector]\non_continuity_loss = \"reset\"\n",
+            format!(r#"2:22: defaults.connector.on_continuity_loss: "reset" is {absent}; available: "fail_closed""#),
+        ),
+        (
+            "",
+            "[defaults.connector]\nschema_change = \"reload\"\n",
+            format!(r#"2:17: defaults.connector.schema_change: "reload" is {absent}; available: "fail""#),
+        ),
+    ];
+    for (old, new, expected) in cases {
+        check(old, new, &[&format!("cutover.toml:{expected}")]);
+    }
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_remedy() {
+    let common = |line: &str, expected: &str| {
+        check("", &format!("[defaults.connector]\n{line}\n"), &[&format!("cutover.toml:2:{expected}")]);
+    };
+    common(r#"mode = "folow""#, r#"8: defaults.connector.mode: "folow" is not known; did you mean "follow"?"#);
+    common(
+        r#"mode = "all""#,
+        r#"8: defaults.connector.mode: "all" is not known; write one of "snapshot_and_follow", "follow", "snapshot""#,
+    );
+    common("mode = 1", "8: defaults.connector.mode: expected a string, found an integer");
+    common("send_snapshot = \"true\"", "17: defaults.connector.send_snapshot: expected a boolean, found a string");
+    check(
+        "",
+        "[defaults.connector]\nmode = \"follow\"\nsend_snapshot = false\n",
+        &[
+            "cutover.toml:3:1: defaults.connector.send_snapshot: says the same as \"mode\", which stands here too; remove one of them",
+        ],
+    );
+    common("commit = 5", "10: defaults.connector.commit: expected a table, found an integer");
+    common("commit.max_rows = 0", "19: defaults.connector.commit.max_rows: is not between 1 and 9223372036854775807");
+    common("commit.max_rows = 1.5", "19: defaults.connector.commit.max_rows: expected an integer, found a float");
+    common("commit.max_bytes = -1", "20: defaults.connector.commit.max_bytes: a size is above zero");
+    common(
+        "commit.max_bytes = \"1 MiB\"",
+        "20: defaults.connector.commit.max_bytes: \"1 MiB\" is not valid; write a whole number of bytes, or one with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"128MiB\"",
+    );
+    common(
+        "commit.max_interval = 10",
+        "23: defaults.connector.commit.max_interval: has no unit; write one of ms, s, m, h, d after it, such as \"10s\"",
+    );
+    common(
+        "heartbeat = \"on\"",
+        "13: defaults.connector.heartbeat: \"on\" is not valid; write a whole number and one of ms, s, m, h, d, such as \"10s\", or write \"off\"",
+    );
+    let config_version = |value: &str, expected: &str| {
+        check("", &format!("config_version = {value}\n"), &[&format!("cutover.toml:1:18: config_version: {expected}")]);
+    };
+    config_version("2", "the version 2 is not known to this program; it reads version 1");
+    config_version("\"1\"", "expected an integer, found a string");
+    let delta = |line: &str, expected: &str| {
+        let expected = format!("cutover.toml:6:{expected}").replace("@", "pipelines.p.views.v.connectors.c.delta");
+        check(URI, &format!("{URI}{line}\n"), &[&expected]);
+    };
+    for level in ["zstd(0)", "zstd(23)", "zstd(05)", "zstd(+5)", "zstd()", "gzip", "snappy(1)", ""] {
+        delta(
+            &format!("compression = {level:?}"),
+            &format!("15: @.compression: {level:?} is not valid; write zstd, zstd(1) to zstd(22), snappy, lz4 or none"),
+        );
+    }
+    delta("storage = { a = 1 }", "17: @.storage.a: expected a string, found an integer");
+    delta(
+        "properties.delta.logRetentionDuration = \"x\"",
+        "12: @.properties.delta: expected a string (a key with dots in it is written in quotes), found a table",
+    );
+    delta(
+        "properties.\"Cutover.step\" = \"1\"",
+        "12: @.properties.\"Cutover.step\": properties that begin with \"cutover.\" are written by cutover itself; remove it",
+    );
+    delta(
+        "properties.\"delta.setTransactionRetentionDuration\" = \"interval 1 day\"",
+        "12: @.properties.\"delta.setTransactionRetentionDuration\": it makes other engines forget which steps the table holds; remove it",
+    );
+    let uri = |value: &str, expected: &str| {
+        let expected = format!("cutover.toml:5:7: pipelines.p.views.v.connectors.c.delta.uri: {expected}");
+        check("\"out/t\"", value, &[&expected]);
+    };
+    uri("\"\"", "is empty");
+    uri("\"a\\u0000b\"", "has a control character in it");
+    uri("\"s3://key:canary@lake/t\"", "has credentials in it; write them under \"storage\"");
+    uri("\"https://lake/t?sig=canary\"", "has credentials in it; write them under \"storage\"");
+}
+
+#[test]
+fn a_url_may_name_a_container_and_a_path_may_hold_anything() {
+    for uri in ["abfss://container@account.dfs.core.windows.net/t", "out/what?", "out/a:b@c", "s3://lake/a@b:c"] {
+        let config = load(&SMALL.replace("out/t", uri)).unwrap();
+        assert_eq!(config.connectors[0].delta.uri, uri);
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_where_it_belongs() {
+    assert_eq!(message(load("")), "cutover.toml:1:1: has no pipeline; add [pipelines.NAME]");
+    assert_eq!(message(load("[pipelines]")), "cutover.toml:1:2: pipelines: has no pipeline; add [pipelines.NAME]");
+    assert_eq!(
+        message(load("[pipelines.p]")),
+        "cutover.toml:1:12: pipelines.p: has no source; add [pipelines.p.source.files]\n\
+         cutover.toml:1:12: pipelines.p: has no view; add [pipelines.p.views.NAME]"
+    );
+    assert_eq!(message(load("[[pipelines]]")), "cutover.toml:1:1: pipelines: expected a table, found an array");
+    assert_eq!(
+        message(load("[pipelines.p.source]\n[pipelines.p.views.v.connectors]")),
+        "cutover.toml:1:14: pipelines.p.source: has no source; add [pipelines.p.source.files]\n\
+         cutover.toml:2:22: pipelines.p.views.v.connectors: has no connector; add [pipelines.p.views.v.connectors.NAME]"
+    );
+    check(
+        "[pipelines.p.source.files]\npath =",
+        "[pipelines.p]\nsource =",
+        &["cutover.toml:3:10: pipelines.p.source: expected a table, found a string"],
+    );
+    check(PATH, "", &["cutover.toml:2:21: pipelines.p.source.files: has no \"path\"; add it"]);
+    check(URI, "", &["cutover.toml:4:35: pipelines.p.views.v.connectors.c.delta: has no \"uri\"; add it"]);
+    check(
+        "c.delta]\nuri = \"out/t\"",
+        "c]",
+        &[
+            "cutover.toml:4:33: pipelines.p.views.v.connectors.c: has no destination; add [pipelines.p.views.v.connectors.c.delta]",
+        ],
+    );
+}
+
+#[test]
+fn names_are_checked_where_they_stand() {
+    check(
+        "views.v",
+        "views.\"v/w\"",
+        &[
+            "cutover.toml:4:20: pipelines.p.views.\"v/w\": the name \"v/w\" is not allowed; use letters A-Z and a-z, digits, \"_\", \".\" and \"-\", and begin with a letter, digit or \"_\"",
+        ],
+    );
+    assert!(
+        message(load(&SMALL.replace("pipelines.p.", "pipelines.\"..\"."))).contains("the name \"..\" is not allowed")
+    );
+    let config = load(&SMALL.replace("views.v", "views.\"v.2\"")).unwrap();
+    assert_eq!(config.connectors[0].name.to_string(), "p/v.2/c");
+}
+
+#[test]
+fn the_views_own_rules_hold_for_its_columns() {
+    let view = |lines: &str, expected: &[&str]| {
+        check(CONNECTOR, &format!("[pipelines.p.views.v]\n{lines}\n{CONNECTOR}"), expected)
+    };
+    view(
+        "columns = { a = \"int9\", b = 1 }",
+        &[
+            "cutover.toml:5:17: pipelines.p.views.v.columns.a: \"int9\" is not valid; unknown type \"int9\"; known are bigint, double, string",
+            "cutover.toml:5:29: pipelines.p.views.v.columns.b: expected a string, found an integer",
+        ],
+    );
+    view(
+        "key = [\"c\"]\ncolumns = { a = \"bigint\" }",
+        &["cutover.toml:6:1: pipelines.p.views.v.columns: view v: the key column \"c\" is not a column of the view"],
+    );
+    view(
+        "key = [1, \"\"]",
+        &[
+            "cutover.toml:5:8: pipelines.p.views.v.key[0]: expected a string, found an integer",
+            "cutover.toml:5:11: pipelines.p.views.v.key[1]: is empty",
+        ],
+    );
+    view("key = \"id\"", &["cutover.toml:5:7: pipelines.p.views.v.key: expected an array, found a string"]);
+    view(
+        "key = []\ncolumns = {}",
+        &[
+            "cutover.toml:5:7: pipelines.p.views.v.key: is empty; name the columns that tell rows apart, or remove it for a view without key",
+            "cutover.toml:6:11: pipelines.p.views.v.columns: is empty; remove it, and the columns are as the source has them",
+        ],
+    );
+}
+
+#[test]
+fn one_table_has_one_connector() {
+    for same in ["out/t", "./out/t", "out//t/", "out/./t"] {
+        let text = format!("{SMALL}[pipelines.p.views.w.connectors.d.delta]\nuri = {same:?}\n");
+        assert_eq!(
+            message(load(&text)),
+            "cutover.toml:7:7: pipelines.p.views.w.connectors.d.delta.uri: p/w/d and p/v/c write to the same table; give each its own"
+        );
+    }
+}
+
+#[test]
+fn all_problems_come_at_once_in_the_files_order() {
+    let text = "config_version = 3\n[pipelines.p.source.files]\npoll_interval = \"0s\"\nid = \"${env:NONE}\"\n\
+                [pipelines.p.views.v.connectors.c]\nmode = \"x\"\ndelta.compression = \"zip\"\n\
+                [pipelines.p.views.w]\ntable = \"t\"\n[server]\n";
+    let found = message(load_with(text, &["nonsense", "a.b=1"], &[("CUTOVER__SERVR", "x")]));
+    let starts: Vec<&str> = found.lines().map(|l| l.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        starts,
+        [
+            "cutover.toml:1:18",
+            "cutover.toml:2:21",
+            "cutover.toml:3:17",
+            "cutover.toml:4:6",
+            "cutover.toml:6:8",
+            "cutover.toml:7:1",
+            "cutover.toml:7:21",
+            "cutover.toml:8:20",
+            "cutover.toml:9:1",
+            "cutover.toml:10:2",
+            "CUTOVER__SERVR",
+            "--set a.b=…",
+            "--set nonsense=…",
+        ],
+        "{found}"
+    );
+}
+
+#[test]
+fn text_that_is_not_toml_is_placed() {
+    let found = message(load("a = 1\nb = x\nc = [\n"));
+    assert!(found.starts_with("cutover.toml:2:5: not valid TOML: "), "{found}");
+    assert_eq!(message(load("a = 1\na = 2\n")), "cutover.toml:2:1: not valid TOML: duplicate key");
+    let deep = format!("{}x = 1", "a.".repeat(100_000));
+    assert!(message(load(&deep)).contains("recursion limit"));
+    assert!(load(&format!("a = {}", "[".repeat(100_000))).is_err());
+    // What the parser lets through: dotted keys in inline tables in each other.
+    let (keys, tables) = ("a.".repeat(78), 20);
+    let nested = format!("{}x = 1{}", format!("{keys}a = {{ ").repeat(tables), " }".repeat(tables));
+    assert_eq!(message(load(&nested)).lines().count(), 2);
+}
+
+#[test]
+fn flags_win_over_the_environment_which_wins_over_the_file() {
+    let text = SMALL.replace("c.delta]", "c]\ncommit.max_rows = 1\ndelta.");
+    let text = text.replace("delta.\nuri", "delta.uri");
+    let variable = ("CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__COMMIT__MAX_ROWS", "2");
+    let flag = "pipelines.p.views.v.connectors.c.commit.max_rows=3";
+    let rows = |sets: &[&str], env: &[(&str, &str)]| load_with(&text, sets, env).unwrap().connectors[0].commit.max_rows;
+    assert_eq!(rows(&[], &[]), 1);
+    assert_eq!(rows(&[], &[variable]), 2);
+    assert_eq!(rows(&[flag], &[variable]), 3);
+    let last = "pipelines.p.views.v.connectors.c.commit.max_rows=4";
+    assert_eq!(rows(&[flag, last], &[variable]), 4);
+    let defaults = "defaults.connector.commit.max_rows=9";
+    assert_eq!(rows(&[defaults], &[]), 1, "a connector's own value wins over a default, whatever set that");
+}
+
+#[test]
+fn an_override_is_toml_where_it_can_be_and_a_string_where_one_is_wanted() {
+    let delta = "pipelines.p.views.v.connectors.c.delta";
+    let sets = [
+        format!("{delta}.storage.secret=1e5"),
+        format!("{delta}.storage.hash=123 # 4"),
+        format!("{delta}.storage.quoted=\"a b\""),
+        format!("{delta}.storage.reference=${{env:HOST}}"),
+        format!("{delta}.properties.\"delta.appendOnly\"=true"),
+        format!("{delta}.target_file_size=64KiB"),
+        "pipelines.p.views.v.key=[\"a\", \"b\"]".to_string(),
+        "pipelines.p.views.v.connectors.c.send_snapshot=false".to_string(),
+    ];
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let env = [("HOST", "h"), ("CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__STORAGE__ACCESS_KEY_ID", "007")];
+    let config = load_with(SMALL, &sets, &env).unwrap();
+    let c = &config.connectors[0];
+    let storage: Vec<(&str, &str)> = c.delta.storage.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
+    assert_eq!(
+        storage,
+        [("access_key_id", "007"), ("hash", "123 # 4"), ("quoted", "a b"), ("reference", "h"), ("secret", "1e5")]
+    );
+    assert_eq!(c.delta.properties["delta.appendOnly"], "true");
+    assert_eq!(c.delta.target_file_size, 65_536);
+    assert_eq!(c.key, ["a", "b"]);
+    assert_eq!(c.mode, Mode::Follow);
+}
+
+#[test]
+fn a_wrong_override_is_named_by_its_flag_or_variable() {
+    let flag = |set: &str, expected: &str| assert_eq!(message(load_with(SMALL, &[set], &[])), expected);
+    flag(
+        "pipelines.p.source.files.path",
+        "--set pipelines.p.source.files.path=…: not of the form a.b.c=value; a part of the path with dots in it is written in quotes",
+    );
+    flag("pipelines.q.x=1", "--set pipelines.q.x=…: the file has no pipeline \"q\"; did you mean \"p\"?");
+    flag(
+        "pipelines.p.views.other.x=1",
+        "--set pipelines.p.views.other.x=…: the file has no view \"other\"; it has \"v\"",
+    );
+    flag(
+        "pipelines.p.source.files.path.x=1",
+        "--set pipelines.p.source.files.path.x=…: pipelines.p.source.files.path is a string, not a table",
+    );
+    flag(
+        "pipelines.p.source.files.poll_interval=soon",
+        "--set pipelines.p.source.files.poll_interval=…: pipelines.p.source.files.poll_interval: \"soon\" is not valid; write a whole number and one of ms, s, m, h, d, such as \"10s\"",
+    );
+    flag("mode=1", "--set mode=…: mode: unknown key; known here: \"config_version\", \"defaults\", \"pipelines\"");
+    let variable = |name: &str, expected: &str| {
+        assert_eq!(message(load_with(SMALL, &[], &[(name, "canary")])), format!("{name}: {expected}"));
+    };
+    variable(
+        "CUTOVER__PIPELINES__P__SOURCE__FILES__PAHT",
+        "pipelines.p.source.files.paht: unknown key; did you mean \"path\"?",
+    );
+    variable("CUTOVER__PIPELINES__Q__SOURCE__FILES__PATH", "the file has no pipeline \"q\"; did you mean \"p\"?");
+    variable(
+        "CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__PROPERTIES__DELTA_APPENDONLY",
+        "nothing in the file matches \"DELTA_APPENDONLY\", and a variable's name cannot spell it exactly; use --set",
+    );
+    variable("CUTOVER__", "has an empty part; parts are separated by two underscores");
+    let deep = format!("{}=1", vec!["a"; 100_000].join("."));
+    assert!(message(load_with(SMALL, &[&deep], &[])).ends_with("has more than 16 parts"));
+}
+
+#[test]
+fn variables_match_names_whatever_their_case() {
+    let text = SMALL.replace("pipelines.p", "pipelines.My-Orders");
+    let variable = ("CUTOVER__PIPELINES__MY_ORDERS__SOURCE__FILES__PATH", "elsewhere");
+    let config = load_with(&text, &[], &[variable, ("CUTOVER_CONFIG", "x"), ("PATH", "y")]).unwrap();
+    assert_eq!(config.connectors[0].source.path, PathBuf::from("elsewhere"));
+    assert_eq!(config.connectors[0].name.pipeline(), "My-Orders");
+}
+
+#[test]
+fn references_are_replaced_in_strings_and_placed_when_they_fail() {
+    let text = SMALL.replace("\"feed\"", "\"${env:ROOT:-/data}/${env:NAME}\"").replace("out/t", "$${x}");
+    let config = load_with(&text, &[], &[("NAME", "${env:ROOT}")]).unwrap();
+    assert_eq!(config.connectors[0].source.path, PathBuf::from("/data/${env:ROOT}"));
+    assert_eq!(config.connectors[0].delta.uri, "${x}");
+    check(
+        "\"feed\"",
+        "\"${env:NONE}${file:none}\"",
+        &[
+            "cutover.toml:3:8: pipelines.p.source.files.path: the environment variable NONE is not set; set it, or write ${env:NONE:-default}",
+            "cutover.toml:3:8: pipelines.p.source.files.path: the file \"none\" cannot be read: entity not found",
+        ],
+    );
+    let overridden = SMALL.replace("feed", "${env:NONE}");
+    assert!(
+        load_with(&overridden, &["pipelines.p.source.files.path=x"], &[]).is_ok(),
+        "what is overridden is not read"
+    );
+}
+
+#[test]
+fn a_secret_shows_in_no_debug_output_and_in_no_error() {
+    let storage = "storage = { a = \"canary-a\", b = \"${env:B}\", c = \"${file:/run/secret}\" }\n";
+    let env = [("B", "canary-b"), ("CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__STORAGE__D", "canary-d")];
+    let set = "pipelines.p.views.v.connectors.c.delta.storage.e=canary-e";
+    let text = SMALL.replace(URI, &format!("{URI}{storage}"));
+    let config = load_with(&text, &[set], &env).unwrap();
+    let exposed: Vec<&str> = config.connectors[0].delta.storage.values().map(Secret::expose).collect();
+    assert_eq!(exposed, ["canary-a", "canary-b", "canary-file", "canary-d", "canary-e"]);
+    assert!(!format!("{config:?} {config:#?}").contains("canary"), "{config:?}");
+
+    // Each secret, in each wrong place for it.
+    let references = ["${env:B}", "${file:/run/secret}", "x${env:B}"];
+    let fields = [
+        "pipelines.p.source.files.poll_interval",
+        "pipelines.p.views.v.columns.a",
+        "pipelines.p.views.v.columns.b.c",
+        "pipelines.p.views.v.key",
+        "pipelines.p.views.v.connectors.c.mode",
+        "pipelines.p.views.v.connectors.c.heartbeat",
+        "pipelines.p.views.v.connectors.c.schema_change",
+        "pipelines.p.views.v.connectors.c.commit.max_rows",
+        "pipelines.p.views.v.connectors.c.commit.max_bytes",
+        "pipelines.p.views.v.connectors.c.delta.compression",
+        "pipelines.p.views.v.connectors.c.delta.storag",
+        "pipelines.p.views.v.connectors.c.delta.storage.a.b",
+        "server",
+        "a",
+    ];
+    for reference in references {
+        for field in fields {
+            let found = message(load_with(&text, &[&format!("{field}={reference}")], &env));
+            assert!(!found.contains("canary"), "{field}: {found}");
+        }
+    }
+    let view = "[pipelines.p.views.v]\nkey = [\"${env:B}\"]\ncolumns = { a = \"bigint\" }\n";
+    let found = message(load_with(&format!("{text}{view}"), &[], &env));
+    assert!(found.contains("columns and the key do not fit") && !found.contains("canary"), "{found}");
+    for set in ["canary", "a:canary", "a canary=1", "a.\"canary"] {
+        let found = message(load_with(&text, &[set], &env));
+        assert!(set == "canary" || !found.contains("canary"), "{set}: {found}");
+    }
+}
+
+#[test]
+fn a_connector_is_found_by_the_end_of_its_name() {
+    let config = load(FULL).unwrap();
+    for (name, full) in [("c", "zeta/v/c"), ("v/b", "alpha/v/b"), ("alpha/v/a", "alpha/v/a")] {
+        assert_eq!(config.find(name).unwrap().name.to_string(), full, "{name}");
+    }
+    let missing = |name: &str| config.find(name).unwrap_err().message().to_string();
+    assert_eq!(missing("alpa/v/a"), "no connector is called \"alpa/v/a\"; did you mean \"alpha/v/a\"?");
+    assert_eq!(missing("warehouse"), "no connector is called \"warehouse\"; there are zeta/v/c, alpha/v/b, alpha/v/a");
+    assert_eq!(
+        missing("\u{1b}[31m-----------"),
+        "no connector is called \"\\u{1b}[31m-----------\"; there are zeta/v/c, alpha/v/b, alpha/v/a"
+    );
+    let twice = FULL.replace("connectors.c", "connectors.a");
+    let err = load(&twice).unwrap().find("v/a").unwrap_err().message().to_string();
+    assert_eq!(err, "\"v/a\" is the end of several connectors' names; write one of zeta/v/a, alpha/v/a");
+}
+
+/// Text that is nearly right: lines of a right file, each perhaps cut, doubled or filled with something else.
+fn nearly_right() -> impl Strategy<Value = String> {
+    let line = (0..FULL.lines().count(), 0usize..60, ".{0,6}", any::<bool>());
+    proptest::collection::vec(line, 0..25).prop_map(|edits| {
+        let lines: Vec<&str> = FULL.lines().collect();
+        let edited = edits.into_iter().map(|(i, at, put, whole)| {
+            let (before, after) = lines[i].split_at(at.min(lines[i].len()));
+            if whole { format!("{before}{after}\n") } else { format!("{before}{put}{after}\n") }
+        });
+        edited.collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in ".{0,200}", near in nearly_right(), set in ".{0,40}", path in "[a-z.\"'=_]{0,20}", variable in "[A-Z_]{0,20}") {
+        let variable = format!("CUTOVER__{variable}");
+        for text in [&text, &near] {
+            if let Err(err) = load_with(text, &[&set, &path], &[(&variable, &set)]) {
+                prop_assert_eq!(err.kind(), ErrorKind::Config, "{}", err);
+                prop_assert!(!err.message().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_from_outside_is_a_value_or_a_problem(raw in ".{0,40}") {
+        let set = format!("pipelines.p.views.v.connectors.c.delta.storage.x={raw}");
+        match load_with(SMALL, &[&set], &[]) {
+            Ok(config) => prop_assert!(config.connectors[0].delta.storage.contains_key("x")),
+            Err(err) => prop_assert_eq!(err.kind(), ErrorKind::Config),
+        }
+    }
+}
