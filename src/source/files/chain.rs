@@ -1,0 +1,65 @@
+//! The change files that lead from a step onwards, each checked against those that share steps with it.
+
+use super::directory::{ChangeFile, Listing};
+use super::pieces::Pieces;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::schema::View;
+use crate::step::{Step, StepRange};
+
+/// A change file, and the steps of it that are taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    /// The file.
+    pub(crate) file: ChangeFile,
+    /// The steps taken.
+    pub(crate) range: StepRange,
+}
+
+/// The file that leads furthest from `after`, if any does and the others agree with it.
+pub(crate) fn link(listing: &Listing, view: &View, after: Step) -> Result<Option<Link>> {
+    let Some(file) = listing.leading(after) else { return Ok(None) };
+    let Some(range) = file.range.after(after) else { return Ok(None) };
+    agree(listing, view, file, range)?;
+    Ok(Some(Link { file: file.clone(), range }))
+}
+
+/// The links from `after` as far as they go, at most to `until`.
+pub(crate) fn chain(listing: &Listing, view: &View, after: Step, until: Option<Step>) -> Result<Vec<Link>> {
+    let (mut links, mut reached) = (Vec::new(), after);
+    while until.is_none_or(|until| reached < until)
+        && let Some(mut link) = link(listing, view, reached)?
+    {
+        link.range = until.map_or(Some(link.range), |until| link.range.until(until)).unwrap_or(link.range);
+        reached = link.range.to();
+        links.push(link);
+    }
+    Ok(links)
+}
+
+/// Every file that shares steps of `range` with `chosen` must say the same of them once netted.
+fn agree(listing: &Listing, view: &View, chosen: &ChangeFile, range: StepRange) -> Result<()> {
+    for (other, shared) in listing.sharing(chosen, range) {
+        if digest(chosen, view, shared)? != digest(other, view, shared)? {
+            return Err(Error::continuity_lost(format!(
+                "{} and {} differ in the steps {shared}; remove the wrong one, then reset",
+                chosen.landed, other.landed
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The digest of a file's netted changes in `range`. Netting stops at the end of a step, so it can be summed over pieces.
+fn digest(file: &ChangeFile, view: &View, range: StepRange) -> Result<Digest> {
+    let mut pieces = Pieces::open(file, view, range.from())?;
+    let mut digest = Digest::EMPTY;
+    while pieces.reached() < range.to()
+        && let Some(changes) = pieces.next()?
+    {
+        let Some(changes) = changes.until(range.to())? else { break };
+        let (netted, _) = changes.net(view)?;
+        digest = digest.plus(Digest::of(&netted)?);
+    }
+    Ok(digest)
+}
