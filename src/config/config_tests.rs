@@ -112,7 +112,7 @@ fn a_small_file_has_defaults() {
         delta: DeltaConfig {
             uri: "out/t".to_string(),
             layout: Layout::Changelog,
-            compression: "zstd".to_string(),
+            compression: Compression::Zstd(1),
             target_file_size: 128 << 20,
             storage: BTreeMap::new(),
             properties: BTreeMap::new(),
@@ -140,7 +140,7 @@ fn every_key_is_read_in_the_files_order() {
     assert_eq!(c.key, ["id"]);
     let columns: Vec<&str> = c.columns.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(columns, ["price", "id", "a_b"]);
-    assert_eq!((c.delta.compression.as_str(), c.delta.target_file_size), ("zstd(5)", 1_000_000));
+    assert_eq!((c.delta.compression, c.delta.target_file_size), (Compression::Zstd(5), 1_000_000));
     assert_eq!(c.delta.storage["secret_access_key"].expose(), "canary-1");
     assert_eq!(c.delta.properties["delta.logRetentionDuration"], "interval 90 days");
     let b = config.find("b").unwrap();

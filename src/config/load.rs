@@ -10,12 +10,12 @@ use super::interpolate::Referents;
 use super::name::{self, ConnectorName};
 use super::place::Problems;
 use super::section::{Field, Scope, Section};
-use super::{
-    CommitBounds, Config, ConnectorConfig, DeltaConfig, Durability, FilesConfig, Inputs, OnExisting, Secret, overrides,
-    tree,
-};
+use super::{CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inputs, Secret, overrides, tree};
+use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
+use crate::files::Compression;
+use crate::log::Durability;
 use crate::schema::View;
 
 const VERSION: u64 = 1;
@@ -82,10 +82,11 @@ impl Common {
     }
 
     fn commit(self) -> CommitBounds {
+        let default = CommitBounds::default();
         CommitBounds {
-            max_interval: self.max_interval.unwrap_or(Duration::from_secs(10)),
-            max_rows: self.max_rows.unwrap_or(1_000_000),
-            max_bytes: self.max_bytes.unwrap_or(128 << 20),
+            max_interval: self.max_interval.unwrap_or(default.max_interval),
+            max_rows: self.max_rows.unwrap_or(default.max_rows),
+            max_bytes: self.max_bytes.unwrap_or(default.max_bytes),
         }
     }
 }
@@ -233,7 +234,7 @@ impl Walk<'_> {
         Some(DeltaConfig {
             uri: uri?,
             layout: layout.unwrap_or(Layout::Changelog),
-            compression: compression.unwrap_or_else(|| "zstd".to_string()),
+            compression: compression.unwrap_or_default(),
             target_file_size: target_file_size.unwrap_or(128 << 20),
             storage,
             properties,
@@ -315,14 +316,8 @@ fn read_property(field: &Field<'_>) -> Option<(String, String)> {
     Some((name.to_string(), field.text()?))
 }
 
-fn read_compression(text: &str) -> Result<String, String> {
-    let level = text.strip_prefix("zstd(").and_then(|rest| rest.strip_suffix(')'));
-    // Only the plain spelling of a level: "zstd(+5)" and "zstd(05)" parse as well.
-    let has_level = level.is_some_and(|l| l.parse().is_ok_and(|n: u8| (1..=22).contains(&n) && n.to_string() == l));
-    if has_level || matches!(text, "zstd" | "snappy" | "lz4" | "none") {
-        return Ok(text.to_string());
-    }
-    Err("write zstd, zstd(1) to zstd(22), snappy, lz4 or none".to_string())
+fn read_compression(text: &str) -> Result<Compression, String> {
+    text.parse().map_err(|_| "write zstd, zstd(1) to zstd(22), snappy, lz4 or none".to_string())
 }
 
 /// A password or a query, where signatures stand, in a URL; a local path has neither.

@@ -14,15 +14,18 @@ mod tree;
 mod units;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
 
+use crate::connector::CommitBounds;
+use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode};
 use crate::error::{Error, Result};
+use crate::files::Compression;
+use crate::log::Durability;
 
 pub use name::ConnectorName;
 pub use secret::Secret;
@@ -76,53 +79,6 @@ pub struct ConnectorConfig {
     pub delta: DeltaConfig,
 }
 
-/// What to do with a table that exists and is not ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnExisting {
-    /// Refuse it.
-    Error,
-    /// Replace its rows by the snapshot.
-    Truncate,
-}
-
-impl fmt::Display for OnExisting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Error => "error",
-            Self::Truncate => "truncate",
-        })
-    }
-}
-
-/// What a local table syncs to disk before a step counts as delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// The data files and the commit.
-    Commit,
-    /// Nothing: a crash of the machine may lose commits.
-    None,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Commit => "commit",
-            Self::None => "none",
-        })
-    }
-}
-
-/// The first bound reached ends a commit; a step is never split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommitBounds {
-    /// The longest time that a step waits.
-    pub max_interval: Duration,
-    /// Rows in one commit, at least 1.
-    pub max_rows: u64,
-    /// Bytes in memory for one commit, at least 1.
-    pub max_bytes: u64,
-}
-
 /// A directory of snapshot and change files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesConfig {
@@ -141,8 +97,8 @@ pub struct DeltaConfig {
     pub uri: String,
     /// How rows stand in the table.
     pub layout: Layout,
-    /// `zstd`, `zstd(1)` to `zstd(22)`, `snappy`, `lz4` or `none`.
-    pub compression: String,
+    /// How data files are compressed.
+    pub compression: Compression,
     /// The size in bytes that data files aim at.
     pub target_file_size: u64,
     /// The object store's options.

@@ -1,5 +1,7 @@
 //! What the next commit may be: a pure decision over what the table says and what is wanted.
 
+use std::fmt;
+
 use crate::change::Changes;
 use crate::continuity::stamp::{Layout, Mode, TableStamp};
 use crate::digest::Digest;
@@ -73,6 +75,15 @@ pub enum OnExisting {
     Error,
     /// Replace its rows by the first reload.
     Truncate,
+}
+
+impl fmt::Display for OnExisting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Truncate => "truncate",
+        })
+    }
 }
 
 /// Whether a reload may go back in time.

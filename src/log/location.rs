@@ -1,5 +1,6 @@
 //! Where a table is: a URI turned into an object store rooted at the table.
 
+use std::fmt;
 use std::path::{Component, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +21,15 @@ pub enum Durability {
     Commit,
     /// Nothing: a crash of the machine may lose the newest commits, a crash of the process does not.
     None,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Commit => "commit",
+            Self::None => "none",
+        })
+    }
 }
 
 /// What the table is opened for.
