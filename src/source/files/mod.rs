@@ -17,6 +17,8 @@ mod directory;
 mod fold;
 mod folded;
 mod ipc;
+#[cfg(test)]
+mod landing;
 mod ndjson;
 mod pieces;
 mod reader;
@@ -301,3 +303,7 @@ enum State {
     Ahead(tokio::task::JoinHandle<(Option<Result<RecordBatch>>, Rows)>),
     End,
 }
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;
