@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::entry::{Metadata, Protocol};
-use super::{LiveFile, Log, features};
+use super::{LiveFile, Log, Replayed, features};
 use crate::continuity::commit::Commit;
 use crate::continuity::history::History;
 use crate::continuity::plan::{Ours, Standing};
@@ -107,9 +107,19 @@ impl Log {
     /// The live files at the version of `facts`.
     pub async fn live_files(&self, facts: &Facts) -> Result<Vec<LiveFile>> {
         match facts.version {
-            Some(version) => self.kernel.live_files(version).await,
+            Some(version) => self.live_files_at(version).await,
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The live files at `version`.
+    pub async fn live_files_at(&self, version: u64) -> Result<Vec<LiveFile>> {
+        self.kernel.live_files(version).await
+    }
+
+    /// What the log says at `version`, or at its head, by a replay from its newest checkpoint on.
+    pub async fn replay(&self, version: Option<u64>) -> Result<Replayed> {
+        self.kernel.replay(version).await
     }
 
     /// Refuses a table in which our commits would not be right.

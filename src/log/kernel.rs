@@ -48,12 +48,17 @@ impl LiveFile {
 
 /// What the log says at a version, replayed.
 #[derive(Debug, Clone)]
-pub(super) struct Replayed {
-    pub(super) version: u64,
-    pub(super) metadata: Metadata,
-    pub(super) protocol: Protocol,
-    pub(super) step: Option<i64>,
-    pub(super) epoch: Option<i64>,
+pub struct Replayed {
+    /// The version.
+    pub version: u64,
+    /// The metadata.
+    pub metadata: Metadata,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The version of our step's `txn`.
+    pub step: Option<i64>,
+    /// The version of our epoch's `txn`.
+    pub epoch: Option<i64>,
 }
 
 /// The kernel, bound to one table.

@@ -16,7 +16,7 @@ mod read;
 pub use checkpoint::Cadence;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::Facts;
-pub use kernel::LiveFile;
+pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;

@@ -1,9 +1,10 @@
 //! Listing versions and reading entries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::stream::{self, Stream};
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
@@ -11,6 +12,9 @@ use super::{LOG_DIR, Log, entry, version_path};
 use crate::continuity::commit::Commit;
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::error::{Error, ErrorKind, Result};
+
+/// How many entries are read at once.
+const READS_AT_ONCE: usize = 32;
 
 /// What the folder of the log holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,6 +79,23 @@ impl Log {
     /// The entry `version`, understood; `None` when it is not there.
     pub async fn commit(&self, version: u64) -> Result<Option<Commit>> {
         self.read(version).await?.map(|bytes| entry::parse(version, &bytes)).transpose()
+    }
+
+    /// The entries of `versions`, in that order, read several at a time.
+    pub fn commits(&self, versions: Vec<u64>) -> impl Stream<Item = (u64, Result<Option<Commit>>)> + '_ {
+        stream::iter(versions).map(move |version| async move { (version, self.commit(version).await) }).buffered(READS_AT_ONCE)
+    }
+
+    /// The size in bytes of every object under the table's root, the log's left out.
+    pub async fn object_sizes(&self) -> Result<HashMap<String, u64>> {
+        let mut sizes = HashMap::new();
+        let mut objects = self.store().list(None);
+        while let Some(object) = objects.try_next().await.map_err(|e| store_error("the table's folder cannot be listed", e))? {
+            if !object.location.prefix_matches(&Path::from(LOG_DIR)) {
+                sizes.insert(object.location.to_string(), object.size);
+            }
+        }
+        Ok(sizes)
     }
 
     /// A path in the folder that is neither hidden nor a data file of ours; `None` when there is none.

@@ -1,5 +1,7 @@
 //! Where a view's rows come from.
 
+#[cfg(test)]
+mod contract_tests;
 pub mod files;
 
 use async_trait::async_trait;

@@ -1,5 +1,6 @@
 //! Parquet and Arrow files as record batches, whatever bytes they hold.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::directory::{Format, Part, open_file};
-use super::ipc;
+use super::{footer, ipc};
 use crate::error::{Error, Result};
 
 /// The most rows of a batch.
@@ -43,6 +44,10 @@ impl Columnar {
             Format::Ndjson => Err(Error::internal(format!("{} is no Parquet or Arrow file", part.label))),
         })?;
         opened.label.clone_from(&part.label);
+        let mut names = HashSet::new();
+        if let Some(twice) = opened.schema.fields().iter().find(|f| !names.insert(f.name())) {
+            return Err(Error::incompatible(format!("{}: two columns are named {:?}", part.label, twice.name())));
+        }
         Ok(opened)
     }
 
@@ -88,8 +93,11 @@ impl Iterator for Columnar {
     }
 }
 
-fn open_parquet(file: std::fs::File, label: &str, only: Option<&str>) -> Result<Columnar> {
+fn open_parquet(mut file: std::fs::File, label: &str, only: Option<&str>) -> Result<Columnar> {
+    footer::check_footer(&mut file, label)?;
+    let mut again = file.try_clone().map_err(|e| damaged(label, e))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| damaged(label, e))?;
+    footer::check_dictionaries(&mut again, builder.metadata(), label)?;
     let groups = builder.metadata().row_groups();
     let rows: u64 = groups.iter().map(|g| g.num_rows().unsigned_abs()).sum();
     let bytes: u64 = groups.iter().map(|g| g.total_byte_size().unsigned_abs()).sum();

@@ -1,6 +1,7 @@
 //! What lies in a view's folder: names, and what they say.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -109,6 +110,20 @@ pub(crate) struct Landed {
 impl fmt::Display for Landed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+/// What tells a file from one that took its place: number, length, and the time of its last change.
+pub(crate) type Stamp = (u64, u64, i64, i64);
+
+impl Landed {
+    /// The stamp of each part.
+    pub(crate) fn stamps(&self) -> Result<Vec<Stamp>> {
+        let stamp = |part: &Part| {
+            let m = std::fs::symlink_metadata(&part.path).map_err(|e| unopened(part, e))?;
+            Ok((m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
+        };
+        self.parts.iter().map(stamp).collect()
     }
 }
 
@@ -301,11 +316,13 @@ fn check_kind(kind: std::fs::FileType, path: &Path) -> Result<()> {
 
 /// Opens a part for reading; links are refused here too, since the entry may have been replaced since the listing.
 pub(crate) fn open_file(part: &Part) -> Result<std::fs::File> {
-    let unreadable = |e| {
-        Error::unavailable(format!("{} cannot be read; check that it is there", part.path.display())).with_source(e)
-    };
-    check_kind(std::fs::symlink_metadata(&part.path).map_err(unreadable)?.file_type(), &part.path)?;
-    std::fs::File::open(&part.path).map_err(unreadable)
+    let metadata = std::fs::symlink_metadata(&part.path).map_err(|e| unopened(part, e))?;
+    check_kind(metadata.file_type(), &part.path)?;
+    std::fs::File::open(&part.path).map_err(|e| unopened(part, e))
+}
+
+fn unopened(part: &Part, e: std::io::Error) -> Error {
+    Error::unavailable(format!("{} cannot be read; check that it is there", part.path.display())).with_source(e)
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 //! The net effect of the changes stays in memory while the snapshot streams past it. Where that effect is larger than the
 //! memory allowed, the view is folded share by share: keys are divided by their hash, and each pass reads the changes and
 //! the snapshot again and handles only its own share. Nothing is written to disk, because the feed is on disk already.
+//! Since a pass relies on what another one read, files that are replaced meanwhile end the fold.
 
 use arrow::array::RecordBatch;
 
 use super::chain::Link;
-use super::directory::SnapshotFile;
+use super::directory::{SnapshotFile, Stamp};
 use super::folded::{Folded, Rest, Share};
 use super::pieces::Pieces;
 use super::reader::Batches;
 use super::shape::Shape;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::schema::View;
 
 /// The rows of a batch of folded rows.
@@ -28,6 +29,7 @@ pub(crate) struct Fold {
     links: Vec<Link>,
     memory: u64,
     shares: Vec<Share>,
+    stamps: Vec<Stamp>,
     stage: Stage,
 }
 
@@ -46,15 +48,20 @@ enum Stage {
 
 impl Fold {
     /// Folds within about `memory` bytes.
-    pub(crate) fn new(view: &View, snapshot: SnapshotFile, links: Vec<Link>, memory: u64) -> Self {
-        Self { view: view.clone(), snapshot, links, memory, shares: vec![Share::ALL], stage: Stage::Start }
+    pub(crate) fn new(view: &View, snapshot: SnapshotFile, links: Vec<Link>, memory: u64) -> Result<Self> {
+        let (shares, stamps) = (vec![Share::ALL], stamps(&snapshot, &links)?);
+        Ok(Self { view: view.clone(), snapshot, links, memory, shares, stamps, stage: Stage::Start })
     }
 
     fn advance(&mut self, stage: Stage) -> Result<(Stage, Option<RecordBatch>)> {
         match stage {
             Stage::Start => match self.shares.pop() {
                 Some(share) => Ok((Stage::Changes(share, Box::new(Folded::new(&self.view, share)?), 0, None), None)),
-                None => Ok((Stage::End, None)),
+                None if stamps(&self.snapshot, &self.links)? == self.stamps => Ok((Stage::End, None)),
+                None => Err(Error::unavailable(format!(
+                    "{}, or a file of changes after it, was replaced while it was read; a landed file must stay as it is",
+                    self.snapshot.landed
+                ))),
             },
             Stage::Changes(share, folded, next, pieces) => Ok((self.collect(share, folded, next, pieces)?, None)),
             Stage::Snapshot(mut folded, mut batches) => match batches.next().transpose()? {
@@ -105,6 +112,14 @@ impl Fold {
             Stage::Changes(share, folded, next + 1, None)
         })
     }
+}
+
+fn stamps(snapshot: &SnapshotFile, links: &[Link]) -> Result<Vec<Stamp>> {
+    let mut stamps = snapshot.landed.stamps()?;
+    for link in links {
+        stamps.extend(link.file.landed.stamps()?);
+    }
+    Ok(stamps)
 }
 
 impl Iterator for Fold {

@@ -182,7 +182,7 @@ impl Folded {
         }
         let rows = self.net.into_iter().filter_map(|(key, net)| match net {
             Net::Last(last) => Some((last?, 1)),
-            Net::Count(count) => Some((key, u64::try_from(count).unwrap_or(0))),
+            Net::Count(count) => Some((key, u64::try_from(count).ok().filter(|count| *count > 0)?)),
         });
         Ok(Rest { view: self.view, converter: self.rows, rows: Box::new(rows), repeated: None })
     }

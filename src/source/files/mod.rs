@@ -13,10 +13,15 @@
 mod chain;
 mod columnar;
 mod columns;
+#[cfg(test)]
+mod damage_tests;
 mod directory;
 mod fold;
 mod folded;
+mod footer;
 mod ipc;
+#[cfg(test)]
+mod landing;
 mod ndjson;
 mod pieces;
 mod reader;
@@ -219,7 +224,7 @@ impl Feed {
             return Ok(Snapshot { step, rows: streamed(rows), known_rows, position: landed.name });
         };
         let position = format!("{} + changes to {step}", snapshot.landed);
-        let rows = streamed(Fold::new(view, snapshot, links, self.settings.fold_memory));
+        let rows = streamed(Fold::new(view, snapshot, links, self.settings.fold_memory)?);
         Ok(Snapshot { step, rows, known_rows: None, position })
     }
 
@@ -301,3 +306,7 @@ enum State {
     Ahead(tokio::task::JoinHandle<(Option<Result<RecordBatch>>, Rows)>),
     End,
 }
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

@@ -1,0 +1,6 @@
+//! The one integration binary.
+
+mod faults;
+mod sink;
+mod verify;
+mod world;

@@ -1,0 +1,1 @@
+//! Damage that `verify` finds, by version, and health that it leaves alone.

@@ -1,0 +1,110 @@
+//! A clock that only sleeping moves, seeded ids, a small view, and a table to deliver it to.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::array::{Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use cutover::log::Log;
+use cutover::{Changes, Clock, Ids, Location, Sink, SinkSettings, Snapshot, Standing, Step, StepRange, Target, View, World};
+use futures::future::BoxFuture;
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+
+/// Sleeps as long as this are deadlines raced against work, which virtual time must not win.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Time that passes when somebody sleeps, or when a test says so.
+#[derive(Debug, Default)]
+pub(crate) struct TestClock {
+    passed: Arc<Mutex<Duration>>,
+}
+
+impl TestClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        *self.passed.lock().unwrap() += by;
+    }
+}
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> i64 {
+        1_700_000_000_000 + self.passed.lock().unwrap().as_millis() as i64
+    }
+
+    fn boot(&self) -> Duration {
+        *self.passed.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let passed = Arc::clone(&self.passed);
+        if duration >= LONG {
+            return Box::pin(std::future::pending());
+        }
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            *passed.lock().unwrap() += duration;
+        })
+    }
+}
+
+pub(crate) fn world(seed: u64) -> (World, Arc<TestClock>) {
+    let clock = Arc::new(TestClock::default());
+    (World { clock: Arc::clone(&clock) as Arc<dyn Clock>, ids: Arc::new(Ids::from_seed(seed)) }, clock)
+}
+
+pub(crate) fn memory() -> Arc<dyn ObjectStore> {
+    Arc::new(InMemory::new())
+}
+
+pub(crate) fn step(n: u64) -> Step {
+    Step::new(n).unwrap()
+}
+
+/// A keyed view `(id bigint, name string)`.
+pub(crate) fn view() -> View {
+    let schema = Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("name", DataType::Utf8, true)]);
+    View::new("v", &schema, vec!["id".into()]).unwrap()
+}
+
+pub(crate) fn state(at: u64, ids: &[i64]) -> Snapshot {
+    let names = StringArray::from_iter_values(ids.iter().map(|id| format!("row {id} at {at}")));
+    let columns: Vec<Arc<dyn arrow::array::Array>> = vec![Arc::new(Int64Array::from(ids.to_vec())), Arc::new(names)];
+    Snapshot::from_batches(step(at), vec![RecordBatch::try_new(Arc::clone(view().schema()), columns).unwrap()])
+}
+
+/// One change a step in `(from, to]`: an update of the row with the step's id.
+pub(crate) fn changes(from: u64, to: u64) -> Changes {
+    let steps: Vec<i64> = (from + 1..=to).map(|s| s as i64).collect();
+    let names = StringArray::from_iter_values(steps.iter().map(|s| format!("changed at {s}")));
+    let columns: Vec<Arc<dyn arrow::array::Array>> = vec![
+        Arc::new(Int64Array::from(steps.clone())),
+        Arc::new(StringArray::from(vec!["u"; steps.len()])),
+        Arc::new(Int64Array::from(steps)),
+        Arc::new(names),
+    ];
+    let batch = RecordBatch::try_new(view().change_schema(), columns).unwrap();
+    Changes::new(StepRange::new(step(from), step(to)).unwrap(), vec![batch]).unwrap()
+}
+
+pub(crate) fn settings() -> SinkSettings {
+    let mut settings = SinkSettings::new("p/v/c", "source-1");
+    settings.files.threads = 0;
+    settings
+}
+
+pub(crate) async fn target(store: &Arc<dyn ObjectStore>, world: &World) -> cutover::Result<Target> {
+    Target::open(Location::on(Arc::clone(store)), view(), settings(), world.clone()).await
+}
+
+/// A claimed sink on `store`: the first one loads rows 1 to 3 at step 10.
+pub(crate) async fn sink(store: &Arc<dyn ObjectStore>, world: &World) -> Sink {
+    let target = target(store, world).await.unwrap();
+    match target.standing() {
+        Standing::Ours(_) => target.claim().await.unwrap(),
+        _ => target.load(state(10, &[1, 2, 3])).await.unwrap(),
+    }
+}
+
+pub(crate) fn log(store: &Arc<dyn ObjectStore>, world: &World) -> Log {
+    Log::new(Location::on(Arc::clone(store)), world.clone())
+}
