@@ -107,9 +107,8 @@ impl<'a> Fleet<'a> {
         let name = config.name.to_string();
         match connectors::build(config, &self.world) {
             Ok(connector) => {
-                self.ready.push((self.members.len(), connector));
-                let status = self.ready.last().map(|(_, c)| c.status());
-                self.members.extend(status.map(|status| Member { name, status, outcome: None }));
+                self.members.push(Member { name, status: connector.status(), outcome: None });
+                self.ready.push((self.members.len() - 1, connector));
             }
             Err(error) => {
                 let (_, status) = watch::channel(Status::default());
@@ -142,10 +141,11 @@ impl<'a> Fleet<'a> {
                         Ok((task, outcome)) => (task, outcome),
                         Err(error) => (error.id(), Err(broken(error))),
                     };
-                    if let Some(place) = places.get(&task).copied() {
-                        self.members.get(place).map(|m| board.remove(&m.name)).unwrap_or_default();
-                        self.ended(place, outcome);
+                    let Some(place) = places.get(&task).copied() else { continue };
+                    if let Some(member) = self.members.get(place) {
+                        board.remove(&member.name);
                     }
+                    self.ended(place, outcome);
                 }
                 () = self.world.clock.sleep(TICK) => board.tick(self.world.clock.boot()),
                 () = signals.stop() => break,
@@ -277,3 +277,7 @@ struct HoleReport<'a> {
     after: u64,
     before: &'a str,
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
