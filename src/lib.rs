@@ -1,6 +1,7 @@
 //! Cutover keeps a Delta Lake table equal to a changing view.
 
 pub mod change;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod connector;

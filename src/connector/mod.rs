@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::pump::Pump;
-pub use self::reset::{Reset, ResetPreview};
+pub use self::reset::{PreparedReset, Reset, ResetPreview};
 pub use self::status::{Phase, Status};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};
@@ -180,7 +180,7 @@ impl Connector {
         Pump::new(self, held, until, ends_at)?.run().await
     }
 
-    async fn open(&self, view: &View) -> Result<Target> {
+    async fn open(&mut self, view: &View) -> Result<Target> {
         let target =
             Target::open(self.location.clone(), view.clone(), self.settings.sink.clone(), self.world.clone()).await?;
         self.show_table(match target.standing() {
@@ -214,7 +214,7 @@ impl Connector {
         }
     }
 
-    async fn load(&self, target: Target, snapshot: Snapshot) -> Result<Sink> {
+    async fn load(&mut self, target: Target, snapshot: Snapshot) -> Result<Sink> {
         let progress = target.progress();
         self.show_snapshot(&progress, snapshot.step);
         let sink = target.load(snapshot).await?;

@@ -1,11 +1,12 @@
-//! A reset without a daemon: the reload itself.
+//! A reset without a daemon: the reload itself, after a look at what it would do.
 
 use super::{Connector, Phase};
 use crate::continuity::plan::{Older, Ours, Standing};
 use crate::continuity::stamp::{Mode, ResetStamp};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
-use crate::sink::Applied;
+use crate::sink::{Applied, Target};
+use crate::snapshot::Snapshot;
 use crate::source::Pick;
 use crate::step::Step;
 
@@ -29,34 +30,61 @@ pub struct ResetPreview {
     pub cutover: Step,
 }
 
+/// A reset that can be carried out: the table was looked at, the snapshot is chosen and not read.
+#[derive(Debug)]
+pub struct PreparedReset {
+    reset: Reset,
+    preview: ResetPreview,
+    target: Target,
+    snapshot: Snapshot,
+}
+
+impl PreparedReset {
+    /// What it would do.
+    pub fn preview(&self) -> &ResetPreview {
+        &self.preview
+    }
+}
+
 impl Connector {
-    /// What `reset` would do; nothing is written.
-    pub async fn preview_reset(&mut self, reset: &Reset) -> Result<ResetPreview> {
+    /// Looks at what `reset` would do, and refuses what would be refused; nothing is written.
+    pub async fn prepare_reset(&mut self, reset: Reset) -> Result<PreparedReset> {
         self.check_mode()?;
         let view = self.source.view().await?;
         let target = self.open(&view).await?;
-        check_generation(target.standing(), reset)?;
+        let ours = target.facts().ours().cloned();
+        check_generation(ours.as_ref(), reset.expected_generation)?;
         let snapshot = self.source.snapshot(Pick::Reached { until: None }).await?;
-        Ok(ResetPreview { ours: target.facts().ours().cloned(), cutover: snapshot.step })
+        target.check_reload(snapshot.step, reset.older)?;
+        Ok(PreparedReset { preview: ResetPreview { ours, cutover: snapshot.step }, reset, target, snapshot })
     }
 
-    /// Reloads the table with the newest state that the source reaches. Readers see the old state until it is complete.
-    pub async fn reset(&mut self, reset: Reset) -> Result<Applied> {
-        self.check_mode()?;
-        let view = self.source.view().await?;
-        let target = self.open(&view).await?;
-        check_generation(target.standing(), &reset)?;
-        let snapshot = self.source.snapshot(Pick::Reached { until: None }).await?;
-        let Standing::Ours(_) = target.standing() else {
+    /// Reloads the table with the state that `prepared` chose, or a later one where others appended since. Readers see
+    /// the old state until it is complete.
+    ///
+    /// Refused when the table was reloaded since it was looked at.
+    pub async fn reset(&mut self, prepared: PreparedReset) -> Result<Applied> {
+        let applied = self.reload(prepared).await;
+        self.show(|s| s.phase = applied.as_ref().err().map_or(Phase::Stopped, |e| Phase::of_error(e.kind())));
+        applied
+    }
+
+    async fn reload(&mut self, prepared: PreparedReset) -> Result<Applied> {
+        let PreparedReset { reset, preview, target, snapshot } = prepared;
+        let (Standing::Ours(_), Some(seen)) = (target.standing(), &preview.ours) else {
             let sink = self.load(target, snapshot).await?;
             let version = sink.facts().version.unwrap_or(0);
             return Ok(Applied::Committed { version, rows: sink.progress().rows(), bytes: sink.progress().bytes() });
         };
         let mut sink = target.claim().await?;
+        // From the claim on nobody else starts a generation, so what holds here holds until the reload.
+        check_generation(sink.facts().ours(), Some(seen.generation))?;
+        // What others appended since the table was looked at, the source reaches too.
+        let is_current = sink.last_step()? == seen.last_step;
+        let snapshot = if is_current { snapshot } else { self.source.snapshot(Pick::Reached { until: None }).await? };
         self.show_snapshot(&sink.progress(), snapshot.step);
         let applied = sink.reload(snapshot, reset.stamp, reset.older).await?;
         self.show_table(sink.facts().ours());
-        self.show(|s| s.phase = Phase::Stopped);
         Ok(applied)
     }
 
@@ -71,12 +99,9 @@ impl Connector {
     }
 }
 
-fn check_generation(standing: &Standing, reset: &Reset) -> Result<()> {
-    let found = match standing {
-        Standing::Ours(ours) => Some(ours.generation),
-        Standing::Absent | Standing::Foreign => None,
-    };
-    match reset.expected_generation {
+fn check_generation(ours: Option<&Ours>, expected: Option<Generation>) -> Result<()> {
+    let found = ours.map(|ours| ours.generation);
+    match expected {
         Some(expected) if found != Some(expected) => Err(Error::refused(format!(
             "the table has the generation {}, expected was {expected}: it was reset meanwhile",
             found.map_or("none".to_string(), |g| g.to_string())

@@ -166,21 +166,12 @@ pub fn reload(
     identity: &Identity,
     request: &ReloadRequest,
 ) -> Result<ReloadPlan> {
-    let ours = match (standing, request.on_existing) {
-        (Standing::Absent, _) | (Standing::Foreign, OnExisting::Truncate) => {
-            if claim.is_some() {
-                return Err(Error::continuity_lost(
-                    "the table that this writer claimed is gone; restart to load it anew",
-                ));
-            }
-            return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
+    let Standing::Ours(ours) = standing else {
+        check_reload(standing, identity, request)?;
+        if claim.is_some() {
+            return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
         }
-        (Standing::Foreign, OnExisting::Error) => {
-            return Err(Error::refused(
-                "the table exists and is not ours; set on_existing = \"truncate\" to replace its rows, or choose another uri",
-            ));
-        }
-        (Standing::Ours(ours), _) => ours,
+        return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
     };
     same_connector(ours, identity)?;
     if ours.stamp.as_ref().is_some_and(|s| s.commit == request.commit) {
@@ -190,6 +181,22 @@ pub fn reload(
         return Err(Error::refused("the table is ours already; claim it before a reload"));
     };
     check_claim(ours, claim)?;
+    check_reload(standing, identity, request)?;
+    Ok(ReloadPlan::Go { generation: ours.generation.next(), epoch: claim.epoch })
+}
+
+/// Whether a reload would be refused for what the table is, whoever claims it.
+pub fn check_reload(standing: &Standing, identity: &Identity, request: &ReloadRequest) -> Result<()> {
+    let ours = match (standing, request.on_existing) {
+        (Standing::Absent, _) | (Standing::Foreign, OnExisting::Truncate) => return Ok(()),
+        (Standing::Foreign, OnExisting::Error) => {
+            return Err(Error::refused(
+                "the table exists and is not ours; set on_existing = \"truncate\" to replace its rows, or choose another uri",
+            ));
+        }
+        (Standing::Ours(ours), _) => ours,
+    };
+    same_connector(ours, identity)?;
     let same_source = ours.stamp.as_ref().is_none_or(|s| s.source == identity.source);
     if same_source && request.older == Older::Refused && request.cutover < ours.last_step {
         return Err(Error::refused(format!(
@@ -197,7 +204,7 @@ pub fn reload(
             request.cutover, ours.last_step
         )));
     }
-    Ok(ReloadPlan::Go { generation: ours.generation.next(), epoch: claim.epoch })
+    Ok(())
 }
 
 /// Plans an append of the changes in `range`.

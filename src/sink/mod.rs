@@ -151,6 +151,14 @@ impl Target {
         self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
     }
 
+    /// Refuses what a reload of step `cutover` would be refused for, without claiming anything.
+    pub fn check_reload(&self, cutover: Step, older: Older) -> Result<()> {
+        let on_existing = self.core.settings.on_existing;
+        let request = ReloadRequest { cutover, commit: String::new(), on_existing, older };
+        plan::check_reload(self.standing(), &self.core.identity, &request)?;
+        self.core.check_reloadable()
+    }
+
     /// Claims a table of ours by a commit that takes the next epoch.
     pub async fn claim(self) -> Result<Sink> {
         let mut core = self.core;
@@ -336,18 +344,24 @@ impl Sink {
     fn plan_reload(&self, claim: Option<&Claim>, request: &ReloadRequest) -> Result<ReloadPlan> {
         let core = &self.core;
         let planned = plan::reload(&core.facts.standing, claim, &core.identity, request)?;
-        core.log.check_features(&core.facts)?;
-        let properties = core.facts.metadata.as_ref().map(|m| &m.configuration);
-        if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
-            return Err(Error::incompatible(
-                "the table property delta.appendOnly is \"true\", which forbids a reload; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES) and try again",
-            ));
-        }
+        core.check_reloadable()?;
         Ok(planned)
     }
 }
 
 impl Core {
+    /// Refuses a table whose features or properties forbid a reload.
+    fn check_reloadable(&self) -> Result<()> {
+        self.log.check_features(&self.facts)?;
+        let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
+        if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
+            return Err(Error::incompatible(
+                "the table property delta.appendOnly is \"true\", which forbids a reload; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES) and try again",
+            ));
+        }
+        Ok(())
+    }
+
     /// A stamp with what every commit of this writer has.
     fn stamp(&self, claim: &Claim, generation: crate::generation::Generation) -> CommitStamp {
         CommitStamp {

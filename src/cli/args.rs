@@ -1,0 +1,166 @@
+//! The arguments that every command shares, and the list of commands.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValue;
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use super::reset::ResetArgs;
+use super::run::RunArgs;
+
+/// Keeps Delta Lake tables equal to changing views.
+#[derive(Debug, Parser)]
+#[command(name = "cutover", version, about, long_about = None, after_help = EXITS)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+const EXITS: &str = "\
+Exit codes:
+  0   good, a stop by SIGINT or SIGTERM too
+  1   failed
+  2   the command line is wrong
+  3   continuity is lost, or stored data is damaged
+  5   refused: not confirmed, another generation, a table that is not ours, something that cannot be kept
+  6   fenced: another process writes to the table
+  75  storage or source cannot be used for now, or changes are missing
+  78  the configuration is wrong";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Deliver views to their tables
+    Run(RunArgs),
+    /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
+    Reset(ResetArgs),
+}
+
+impl Command {
+    /// The command's name, and the formats in which it prints data.
+    fn outputs(&self) -> (&'static str, &'static [Output]) {
+        match self {
+            Self::Run(_) => ("run", RunArgs::OUTPUTS),
+            Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
+        }
+    }
+}
+
+/// Options of every command.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(super) struct Global {
+    /// The configuration
+    #[arg(short, long, global = true, value_name = "FILE", env = "CUTOVER_CONFIG", default_value = "cutover.toml")]
+    pub(super) config: PathBuf,
+    /// How data is printed on stdout; a command prints some of these
+    #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
+    pub(super) output: Output,
+    /// Say nothing but what is wrong
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+    /// Say more: -v what happens, -vv how; CUTOVER_LOG or RUST_LOG may hold a filter instead
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+    /// Whether talk on stderr is colored; NO_COLOR turns colors off where this says auto
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = Color::Auto)]
+    pub(super) color: Color,
+    /// Never ask: what needs a confirmation wants --yes
+    #[arg(long, global = true)]
+    pub(super) no_input: bool,
+}
+
+impl Global {
+    /// Refuses a format in which `command` does not print.
+    pub(super) fn check_output(&self, command: &Command) -> Result<(), clap::Error> {
+        let (name, outputs) = command.outputs();
+        if outputs.contains(&self.output) {
+            return Ok(());
+        }
+        let words: Vec<&str> = outputs.iter().map(|o| o.word()).collect();
+        let message = format!("{name} prints {}, not {}", words.join(" or "), self.output.word());
+        Err(Args::command().error(ErrorKind::InvalidValue, message))
+    }
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// For people.
+    Text,
+    /// One document.
+    Json,
+    /// One document a line.
+    Ndjson,
+    /// Variables for a shell.
+    Env,
+}
+
+impl Output {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Ndjson => "ndjson",
+            Self::Env => "env",
+        }
+    }
+}
+
+impl ValueEnum for Output {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Text, Self::Json, Self::Ndjson, Self::Env]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.word()))
+    }
+}
+
+/// When talk is colored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    /// On a terminal.
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_before_or_behind_the_command() {
+        for line in ["cutover -c a.toml -vv run --once", "cutover run -c a.toml --once -vv"] {
+            let args = parse(line).unwrap();
+            assert_eq!(args.global.config, PathBuf::from("a.toml"), "{line}");
+            assert_eq!(args.global.verbose, 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_refuses_formats_it_does_not_print() {
+        let check = |line: &str| {
+            let Args { global, command } = parse(line).unwrap();
+            global.check_output(&command).map_err(|e| e.to_string())
+        };
+        assert_eq!(check("cutover run -o json"), Ok(()));
+        let refused = check("cutover run -o env").unwrap_err();
+        assert!(refused.contains("run prints text or json, not env"), "{refused}");
+    }
+}

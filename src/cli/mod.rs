@@ -1,0 +1,82 @@
+//! The command line: prints what the floors below know, and maps each kind of error to an exit code.
+//!
+//! Data goes to stdout, talk to stderr. Nothing is kept between two runs.
+
+mod args;
+mod connectors;
+mod failure;
+mod progress;
+mod reset;
+mod run;
+mod signals;
+mod talk;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind as UsageKind;
+
+use self::args::{Args, Command, Global};
+use self::talk::Talk;
+use crate::clock::World;
+use crate::error::{Error, Result};
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(usage) => return say_usage(&usage),
+    };
+    let Args { global, command } = args;
+    if let Err(usage) = global.check_output(&command) {
+        return say_usage(&usage);
+    }
+    let talk = Talk::new(&global);
+    let ended = talk.trace(&global).and_then(|()| command.run(&Session { global, talk: talk.clone() }));
+    ExitCode::from(match ended {
+        Ok(code) => code,
+        Err(error) => {
+            talk.failure(None, &error);
+            error.kind().exit_code()
+        }
+    })
+}
+
+/// What every command is given beside its own arguments.
+struct Session {
+    global: Global,
+    talk: Talk,
+}
+
+impl Session {
+    /// Does `work` on a runtime of its own; what still runs afterwards is left behind.
+    fn block_on<T>(&self, work: impl AsyncFnOnce(World) -> Result<T>) -> Result<T> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| Error::internal("the threads of the program cannot be started").with_source(e))?;
+        let done = runtime.block_on(work(World::system()));
+        runtime.shutdown_background();
+        done
+    }
+}
+
+impl Command {
+    fn run(self, session: &Session) -> Result<u8> {
+        match self {
+            Self::Run(args) => run::run(args, session),
+            Self::Reset(args) => reset::run(args, session),
+        }
+    }
+}
+
+/// Help and versions are printed the same way, and are no failure.
+fn say_usage(usage: &clap::Error) -> ExitCode {
+    // A closed terminal cannot be told that it is closed.
+    let _ = usage.print();
+    match usage.kind() {
+        UsageKind::DisplayHelp | UsageKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(2),
+    }
+}

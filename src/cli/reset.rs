@@ -1,0 +1,295 @@
+//! `cutover reset`: reloads of tables, one after another, each after a look and a confirmation.
+
+use std::env;
+use std::io::{self, IsTerminal};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Session;
+use super::args::Output;
+use super::connectors;
+use super::failure;
+use super::progress::{Board, TICK};
+use super::signals::Signals;
+use super::text;
+use crate::clock::World;
+use crate::config::ConnectorConfig;
+use crate::connector::{Connector, PreparedReset, Reset, ResetPreview, Status};
+use crate::continuity::plan::Older;
+use crate::continuity::stamp::ResetStamp;
+use crate::error::{Error, Result};
+use crate::generation::Generation;
+use crate::sink::Applied;
+use crate::step::Step;
+
+/// Arguments of `reset`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A reset replaces all rows of a table by the newest state that its source reaches and starts a generation, in one
+version. Another process that delivers to the table is fenced and stops. On a terminal the connector's name is asked
+for; elsewhere --yes is needed.")]
+pub(super) struct ResetArgs {
+    /// Connectors: full names, or ends of them that are unambiguous
+    #[arg(required = true, value_name = "CONNECTOR")]
+    connectors: Vec<String>,
+    /// Why, for the table's history
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// Refuse unless the table has this generation
+    #[arg(long, value_name = "N", value_parser = parse_generation)]
+    expected_generation: Option<Generation>,
+    /// Say what would happen, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Let readers go back in time, where the source ends before the table
+    #[arg(long)]
+    allow_older: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Replace a value of the configuration, as often as needed: --set pipelines.p.source.files.path=/data
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ResetArgs {
+    /// The formats in which results are printed.
+    pub(super) const OUTPUTS: &'static [Output] = &[Output::Text, Output::Json];
+
+    fn request(&self, world: &World) -> Reset {
+        let stamp = ResetStamp { id: world.ids.draw(), who: who(), why: self.reason.clone() };
+        let older = if self.allow_older { Older::Allowed } else { Older::Refused };
+        Reset { stamp, expected_generation: self.expected_generation, older }
+    }
+}
+
+fn parse_generation(text: &str) -> Result<Generation, String> {
+    let number = text.parse().map_err(|_| "a generation is a number".to_string())?;
+    Generation::new(number).map_err(|e| e.message().to_string())
+}
+
+/// The user and the machine, as far as the environment tells.
+fn who() -> String {
+    let variable = |name: &str| env::var(name).ok().filter(|v| !v.is_empty());
+    let user = variable("USER").or_else(|| variable("LOGNAME"));
+    let unknown = || "unknown".to_string();
+    format!("{}@{}", user.unwrap_or_else(unknown), variable("HOSTNAME").unwrap_or_else(unknown))
+}
+
+/// Runs the command; the exit code.
+pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
+    let config = connectors::load(&session.global.config, &args.set)?;
+    let mut chosen: Vec<&ConnectorConfig> = Vec::new();
+    for name in &args.connectors {
+        let connector = config.find(name)?;
+        if !chosen.contains(&connector) {
+            chosen.push(connector);
+        }
+    }
+    session.block_on(async |world| {
+        let mut desk = Desk { args: &args, session, signals: Signals::listen()?, world };
+        let mut done = Vec::new();
+        for connector in chosen {
+            let name = connector.name.to_string();
+            let result = desk.reset(connector).await;
+            match &result {
+                Ok(result) if session.global.output == Output::Text => {
+                    text::print(&text::escaped(&result.line(&name)))?
+                }
+                Ok(_) => {}
+                Err(error) => session.talk.failure(Some(&name), error),
+            }
+            done.push((name, result));
+        }
+        if session.global.output == Output::Json {
+            let resets = done.iter().map(|(name, result)| report(name, result)).collect();
+            text::print_json(&Report { schema: "cutover.reset/1", resets })?;
+        }
+        let first = done.iter().find_map(|(_, result)| result.as_ref().err());
+        Ok(first.map_or(0, |error| error.kind().exit_code()))
+    })
+}
+
+/// Carries out resets for one command.
+struct Desk<'a> {
+    args: &'a ResetArgs,
+    session: &'a Session,
+    signals: Signals,
+    world: World,
+}
+
+/// What became of a reset.
+#[derive(Debug, Clone, PartialEq)]
+enum Done {
+    /// Nothing was written.
+    DryRun(ResetPreview),
+    /// The table is reloaded.
+    Reloaded {
+        /// The reset's id.
+        id: String,
+        /// The table's generation.
+        generation: Option<Generation>,
+        /// The step that it starts from.
+        cutover: Option<Step>,
+        /// What was committed.
+        applied: Applied,
+    },
+}
+
+impl Desk<'_> {
+    async fn reset(&mut self, config: &ConnectorConfig) -> Result<Done> {
+        let mut connector = connectors::build(config, &self.world)?;
+        let request = self.args.request(&self.world);
+        let id = request.stamp.id.clone();
+        let prepared = connector.prepare_reset(request).await?;
+        if self.args.dry_run {
+            return Ok(Done::DryRun(prepared.preview().clone()));
+        }
+        if !self.args.yes {
+            self.confirm(config, prepared.preview()).await?;
+        }
+        let status = connector.status();
+        let applied = self.carry_out(&mut connector, prepared).await?;
+        let Status { generation, cutover, .. } = *status.borrow();
+        Ok(Done::Reloaded { id, generation, cutover, applied })
+    }
+
+    /// Reloads while progress is shown, unless a signal comes first.
+    async fn carry_out(&mut self, connector: &mut Connector, prepared: PreparedReset) -> Result<Applied> {
+        let name = connector.name().to_string();
+        let mut board = Board::new(&self.session.talk);
+        board.add(&name, connector.status());
+        let mut reload = std::pin::pin!(connector.reset(prepared));
+        let applied = loop {
+            tokio::select! {
+                applied = &mut reload => break applied,
+                () = self.world.clock.sleep(TICK) => board.tick(self.world.clock.boot()),
+                () = self.signals.stop() => break Err(stopped()),
+            }
+        };
+        board.remove(&name);
+        applied
+    }
+
+    /// Asks for the connector's name, where somebody can answer.
+    async fn confirm(&mut self, config: &ConnectorConfig, preview: &ResetPreview) -> Result<()> {
+        let name = config.name.to_string();
+        let busy = self.busy_seconds(preview).map(|s| format!("another process wrote to the table {s} s ago"));
+        let can_ask = !self.session.global.no_input && self.session.talk.is_terminal() && io::stdin().is_terminal();
+        if !can_ask {
+            let busy = busy.map(|busy| format!("; {busy} and would be fenced")).unwrap_or_default();
+            return Err(Error::refused(format!("a reset replaces every row{busy}; confirm it with --yes")));
+        }
+        let busy = busy.map(|busy| format!("Attention: {busy}; it is fenced by the reset.\n")).unwrap_or_default();
+        let question = format!("{}\n{busy}Type the connector's name to go on: ", plan_line(&name, preview));
+        self.session.talk.ask(&question);
+        let read = tokio::task::spawn_blocking(|| {
+            let mut answer = String::new();
+            io::stdin().read_line(&mut answer).map(|_| answer)
+        });
+        let answer = tokio::select! {
+            answer = read => answer.map_err(|e| Error::internal("the answer was not read").with_source(e))?,
+            () = self.signals.stop() => return Err(stopped()),
+        };
+        let answer =
+            answer.map_err(|e| Error::refused("the answer cannot be read; confirm with --yes").with_source(e))?;
+        let answer = answer.trim();
+        if answer == name || answer == config.name.connector() {
+            return Ok(());
+        }
+        Err(Error::refused(format!("not confirmed: the answer was not {name}")))
+    }
+
+    /// How long ago somebody committed, if that was in the last minute.
+    fn busy_seconds(&self, preview: &ResetPreview) -> Option<i64> {
+        let last = preview.ours.as_ref()?.last_millis?;
+        let ago = self.world.clock.unix_millis().saturating_sub(last);
+        (ago < 60_000).then_some(ago.max(0) / 1000)
+    }
+}
+
+/// A reset that a signal ended is not done, so it does not end as if it were.
+fn stopped() -> Error {
+    Error::internal("stopped by a signal before the reset was complete: readers see the table as it was")
+}
+
+/// What a reset would do, in one line.
+fn plan_line(name: &str, preview: &ResetPreview) -> String {
+    let ResetPreview { ours, cutover } = preview;
+    match ours {
+        Some(ours) => format!(
+            "{name}: generation {}, last step {}, is replaced by generation {}, cutover step {cutover}",
+            ours.generation,
+            ours.last_step,
+            ours.generation.next()
+        ),
+        None => format!("{name}: no table of ours yet; generation 1 begins, cutover step {cutover}"),
+    }
+}
+
+impl Done {
+    fn line(&self, name: &str) -> String {
+        match self {
+            Self::DryRun(preview) => format!("{}; nothing is written", plan_line(name, preview)),
+            Self::Reloaded { generation, cutover, applied, .. } => {
+                let (generation, cutover) = (or_none(*generation), or_none(*cutover));
+                match applied {
+                    Applied::Committed { version, rows, .. } => {
+                        format!(
+                            "{name}: generation {generation}, cutover step {cutover}, version {version}, rows {rows}"
+                        )
+                    }
+                    Applied::Already => {
+                        format!("{name}: generation {generation}, cutover step {cutover}, committed before")
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or("none".to_string(), |v| v.to_string())
+}
+
+fn report<'a>(name: &'a str, result: &'a Result<Done>) -> ResetReport<'a> {
+    let empty = ResetReport { name, ..ResetReport::default() };
+    match result {
+        Err(error) => ResetReport { outcome: "failed", error: Some(failure::to_json(error)), ..empty },
+        Ok(Done::DryRun(ResetPreview { ours, cutover })) => ResetReport {
+            outcome: "dry_run",
+            generation: Some(ours.as_ref().map_or(Generation::FIRST, |o| o.generation.next()).get()),
+            cutover: Some(cutover.get()),
+            ..empty
+        },
+        Ok(Done::Reloaded { id, generation, cutover, applied }) => {
+            let (outcome, version, rows) = match applied {
+                Applied::Committed { version, rows, .. } => ("committed", Some(*version), Some(*rows)),
+                Applied::Already => ("already_committed", None, None),
+            };
+            let (generation, cutover) = (generation.map(Generation::get), cutover.map(Step::get));
+            ResetReport { id: Some(id), outcome, generation, cutover, version, rows, ..empty }
+        }
+    }
+}
+
+/// What `reset -o json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    resets: Vec<ResetReport<'a>>,
+}
+
+/// What became of one reset; after a dry run, what would.
+#[derive(Default, Serialize)]
+struct ResetReport<'a> {
+    name: &'a str,
+    id: Option<&'a str>,
+    outcome: &'static str,
+    generation: Option<u64>,
+    cutover: Option<u64>,
+    version: Option<u64>,
+    rows: Option<u64>,
+    error: Option<Value>,
+}
