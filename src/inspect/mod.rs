@@ -16,7 +16,9 @@ async fn listing(log: &Log) -> Result<(Listing, u64)> {
     let listing = log.list(0).await?;
     match listing.head() {
         Some(head) => Ok((listing, head)),
-        None => Err(Error::new(ErrorKind::Internal, format!("no such table: {} has no Delta log", log.location().uri()))),
+        None => {
+            Err(Error::new(ErrorKind::Internal, format!("no such table: {} has no Delta log", log.location().uri())))
+        }
     }
 }
 

@@ -83,7 +83,8 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
             && let Ok(files) = log.live_files_at(version).await
         {
             history.know_live_files(|| {
-                let live = |f: &crate::log::LiveFile| Live { size: f.size.unsigned_abs(), rows: f.rows, added_at: version };
+                let live =
+                    |f: &crate::log::LiveFile| Live { size: f.size.unsigned_abs(), rows: f.rows, added_at: version };
                 files.iter().map(|f| (f.id(), live(f))).collect()
             });
         }
@@ -109,7 +110,11 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
 /// What survives log clean-up must agree with the newest commit.
 fn check_head(history: &mut History, replayed: &Replayed, head: u64) {
     if replayed.version < head {
-        history.find(head, Rule::Files, format!("a replay of the log ends at version {}, before its newest entry", replayed.version));
+        history.find(
+            head,
+            Rule::Files,
+            format!("a replay of the log ends at version {}, before its newest entry", replayed.version),
+        );
     }
     let Some(last) = history.last().map(|l| l.stamp.clone()) else { return };
     if replayed.step != Some(last.to.as_i64()) {
@@ -123,7 +128,10 @@ fn check_head(history: &mut History, replayed: &Replayed, head: u64) {
     match TableStamp::decode(&replayed.metadata.configuration) {
         Ok(Some(stamp)) if stamp.generation == last.generation => {}
         Ok(Some(stamp)) => {
-            let message = format!("the table's properties say generation {}, the last commit {}", stamp.generation, last.generation);
+            let message = format!(
+                "the table's properties say generation {}, the last commit {}",
+                stamp.generation, last.generation
+            );
             history.find(head, Rule::Reload, message);
         }
         Ok(None) => history.find(head, Rule::Drift, "the table's properties of ours are gone"),
@@ -137,7 +145,11 @@ async fn check_files(log: &Log, history: &mut History, replayed: &Replayed) -> R
         Ok(files) => files,
         Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
         Err(e) => {
-            history.find(replayed.version, Rule::Files, format!("the live files cannot be listed from the log: {}", e.message()));
+            history.find(
+                replayed.version,
+                Rule::Files,
+                format!("the live files cannot be listed from the log: {}", e.message()),
+            );
             return Ok(None);
         }
     };
@@ -157,7 +169,9 @@ async fn check_files(log: &Log, history: &mut History, replayed: &Replayed) -> R
         let path = percent_decode_str(&id.path).decode_utf8_lossy();
         match sizes.get(path.as_ref()) {
             Some(found) if found == size => {}
-            Some(found) => broken.push((added_at, format!("the file {} has {found} bytes, the log says {size}", id.path))),
+            Some(found) => {
+                broken.push((added_at, format!("the file {} has {found} bytes, the log says {size}", id.path)))
+            }
             None if path.contains("://") => {}
             None => broken.push((added_at, format!("the file {} is gone", id.path))),
         }
@@ -185,7 +199,9 @@ fn report(history: History, replayed: Option<&Replayed>, head: u64, since: u64, 
     } else if !findings.is_empty() {
         Verdict::Broken
     } else if last.is_none() {
-        Verdict::Inconclusive("the log no longer holds a commit of ours, so only files and properties were checked".into())
+        Verdict::Inconclusive(
+            "the log no longer holds a commit of ours, so only files and properties were checked".into(),
+        )
     } else {
         Verdict::Healthy
     };

@@ -83,14 +83,18 @@ impl Log {
 
     /// The entries of `versions`, in that order, read several at a time.
     pub fn commits(&self, versions: Vec<u64>) -> impl Stream<Item = (u64, Result<Option<Commit>>)> + '_ {
-        stream::iter(versions).map(move |version| async move { (version, self.commit(version).await) }).buffered(READS_AT_ONCE)
+        stream::iter(versions)
+            .map(move |version| async move { (version, self.commit(version).await) })
+            .buffered(READS_AT_ONCE)
     }
 
     /// The size in bytes of every object under the table's root, the log's left out.
     pub async fn object_sizes(&self) -> Result<HashMap<String, u64>> {
         let mut sizes = HashMap::new();
         let mut objects = self.store().list(None);
-        while let Some(object) = objects.try_next().await.map_err(|e| store_error("the table's folder cannot be listed", e))? {
+        while let Some(object) =
+            objects.try_next().await.map_err(|e| store_error("the table's folder cannot be listed", e))?
+        {
             if !object.location.prefix_matches(&Path::from(LOG_DIR)) {
                 sizes.insert(object.location.to_string(), object.size);
             }

@@ -31,14 +31,18 @@ async fn foreign_append(store: &Arc<dyn ObjectStore>, version: u64) {
 async fn foreign_property(store: &Arc<dyn ObjectStore>, version: u64, key: &str) {
     let mut metadata = None;
     for before in (0..version).rev() {
-        let entry = store.get(&Path::from(format!("_delta_log/{before:020}.json"))).await.unwrap().bytes().await.unwrap();
-        let found = String::from_utf8_lossy(&entry).lines().find(|l| l.starts_with("{\"metaData\"")).map(str::to_string);
+        let entry =
+            store.get(&Path::from(format!("_delta_log/{before:020}.json"))).await.unwrap().bytes().await.unwrap();
+        let found =
+            String::from_utf8_lossy(&entry).lines().find(|l| l.starts_with("{\"metaData\"")).map(str::to_string);
         if found.is_some() {
             metadata = found;
             break;
         }
     }
-    let changed = metadata.unwrap().replace("\"configuration\":{", &format!("\"configuration\":{{\"{key}\":\"interval 9 days\","));
+    let changed = metadata
+        .unwrap()
+        .replace("\"configuration\":{", &format!("\"configuration\":{{\"{key}\":\"interval 9 days\","));
     let entry = format!("{{\"commitInfo\":{{\"operation\":\"SET TBLPROPERTIES\"}}}}\n{changed}\n");
     store.put(&Path::from(format!("_delta_log/{version:020}.json")), entry.into()).await.unwrap();
 }
@@ -139,7 +143,9 @@ async fn a_lost_answer_neither_loses_nor_doubles() {
 async fn an_answer_that_never_comes_leaves_the_commit_open_until_it_is_known() {
     let (inner, (world, _)) = (memory(), world(6));
     drop(sink(&inner, &world).await);
-    let faults = std::iter::once(Fault::First(Box::new(|_| async {}.boxed())) as Fault).chain((0..60).map(|_| Fault::Before)).collect();
+    let faults = std::iter::once(Fault::First(Box::new(|_| async {}.boxed())) as Fault)
+        .chain((0..60).map(|_| Fault::Before))
+        .collect();
     let store = FaultStore::new(Arc::clone(&inner), faults);
     let mut sink = sink(&store, &world).await;
     let open = sink.append(changes(10, 11)).await.unwrap_err();
@@ -158,7 +164,10 @@ async fn a_reload_removes_what_others_appended_under_it() {
     let (inner, (world, _)) = (memory(), world(7));
     let claim = Fault::First(Box::new(|_| async {}.boxed()));
     drop(sink(&inner, &world).await);
-    let store = FaultStore::new(Arc::clone(&inner), vec![claim, Fault::First(Box::new(|s| async move { foreign_append(&s, 2).await }.boxed()))]);
+    let store = FaultStore::new(
+        Arc::clone(&inner),
+        vec![claim, Fault::First(Box::new(|s| async move { foreign_append(&s, 2).await }.boxed()))],
+    );
     let mut sink = sink(&store, &world).await;
     sink.reload(state(12, &[4, 5]), reset("r"), Older::Refused).await.unwrap();
     let last = log(&inner, &world).commit(3).await.unwrap().unwrap();
@@ -222,7 +231,8 @@ async fn readers_never_go_back_unless_the_operator_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_others_is_refused_or_truncated_and_keeps_its_id() {
     let (store, (world, _)) = (memory(), world(11));
-    let schema = r#"{\"type\":\"struct\",\"fields\":[{\"name\":\"x\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}"#;
+    let schema =
+        r#"{\"type\":\"struct\",\"fields\":[{\"name\":\"x\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}"#;
     let entry = format!(
         "{{\"protocol\":{{\"minReaderVersion\":1,\"minWriterVersion\":2}}}}\n{{\"metaData\":{{\"id\":\"their-id\",\"name\":\"theirs\",\"format\":{{\"provider\":\"parquet\",\
          \"options\":{{}}}},\"schemaString\":\"{schema}\",\"partitionColumns\":[],\"configuration\":{{\"owner\":\"them\"}},\"createdTime\":7}}}}\n"
@@ -237,7 +247,10 @@ async fn a_table_of_others_is_refused_or_truncated_and_keeps_its_id() {
     let opened = Target::open(Location::on(Arc::clone(&store)), view(), truncating, world.clone()).await.unwrap();
     let sink = opened.load(state(10, &[1, 2])).await.unwrap();
     let metadata = sink.facts().metadata.clone().unwrap();
-    assert_eq!((metadata.id.as_str(), metadata.name.as_deref(), metadata.created_time), ("their-id", Some("theirs"), Some(7)));
+    assert_eq!(
+        (metadata.id.as_str(), metadata.name.as_deref(), metadata.created_time),
+        ("their-id", Some("theirs"), Some(7))
+    );
     assert_eq!(metadata.configuration["owner"], "them");
     assert_healthy(&store, 10, "after truncation").await;
 }

@@ -73,7 +73,8 @@ async fn a_healthy_table_is_left_alone() {
     let report = check(&store).await;
     assert_eq!((report.verdict, report.head, report.since), (Verdict::Healthy, 6, 0));
     assert!(report.findings.is_empty() && report.older.is_empty());
-    let generations: Vec<_> = report.segments.iter().map(|s| (s.generation.get(), s.reload, s.last_step.get())).collect();
+    let generations: Vec<_> =
+        report.segments.iter().map(|s| (s.generation.get(), s.reload, s.last_step.get())).collect();
     assert_eq!(generations, [(1, Some(0), 12), (2, Some(2), 18)]);
 }
 
@@ -144,7 +145,9 @@ async fn missing_or_forged_commit_info_is_found() {
     }
     let store = healthy().await;
     let copied: Value = serde_json::from_str(read(&store, 5).await.split_once('\n').unwrap().0).unwrap();
-    let commit = serde_json::from_str::<Value>(copied["commitInfo"]["userMetadata"].as_str().unwrap()).unwrap()["commit"].clone();
+    let commit =
+        serde_json::from_str::<Value>(copied["commitInfo"]["userMetadata"].as_str().unwrap()).unwrap()["commit"]
+            .clone();
     restamp(&store, 6, |s| s["commit"] = commit.clone()).await;
     assert_found(&store, 6, "stands in two versions", "a commit id used twice").await;
 }
@@ -167,7 +170,11 @@ async fn missing_and_truncated_files_are_found_at_the_version_that_added_them() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edited_counts_are_found() {
-    for (from, to) in [("\\\"numRecords\\\":3", "\\\"numRecords\\\":4"), ("\\\"u\\\":3", "\\\"u\\\":2"), ("\"numOutputRows\":\"3\"", "\"numOutputRows\":\"4\"")] {
+    for (from, to) in [
+        ("\\\"numRecords\\\":3", "\\\"numRecords\\\":4"),
+        ("\\\"u\\\":3", "\\\"u\\\":2"),
+        ("\"numOutputRows\":\"3\"", "\"numOutputRows\":\"4\""),
+    ] {
         let store = healthy().await;
         let text = read(&store, 6).await;
         assert!(text.contains(from), "{from} in {text}");
@@ -190,7 +197,11 @@ async fn foreign_rows_schema_and_properties_are_found() {
         ("\\\"name\\\":\\\"name\\\"", "\\\"name\\\":\\\"title\\\"", "schema"),
         ("\"cutover.step\":\"12\"", "\"cutover.step\":\"13\"", "cutover."),
         ("\"partitionColumns\":[]", "\"partitionColumns\":[\"id\"]", "partitioning"),
-        ("\"configuration\":{", "\"configuration\":{\"delta.setTransactionRetentionDuration\":\"interval 1 day\",", "setTransactionRetention"),
+        (
+            "\"configuration\":{",
+            "\"configuration\":{\"delta.setTransactionRetentionDuration\":\"interval 1 day\",",
+            "setTransactionRetention",
+        ),
     ] {
         let store = healthy().await;
         let line = metadata(Arc::clone(&store)).await;
@@ -199,7 +210,8 @@ async fn foreign_rows_schema_and_properties_are_found() {
         assert_found(&store, 7, words, to).await;
     }
     let store = healthy().await;
-    let line = metadata(Arc::clone(&store)).await.replace("\"configuration\":{", "\"configuration\":{\"owner\":\"them\",");
+    let line =
+        metadata(Arc::clone(&store)).await.replace("\"configuration\":{", "\"configuration\":{\"owner\":\"them\",");
     write(&store, 7, format!("{{\"commitInfo\":{{\"operation\":\"SET TBLPROPERTIES\"}}}}\n{line}\n")).await;
     assert_eq!(check(&store).await.verdict, Verdict::Healthy, "a property of others");
 }

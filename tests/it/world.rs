@@ -6,7 +6,9 @@ use std::time::Duration;
 use arrow::array::{Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use cutover::log::Log;
-use cutover::{Changes, Clock, Ids, Location, Sink, SinkSettings, Snapshot, Standing, Step, StepRange, Target, View, World};
+use cutover::{
+    Changes, Clock, Ids, Location, Sink, SinkSettings, Snapshot, Standing, Step, StepRange, Target, View, World,
+};
 use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
