@@ -10,6 +10,7 @@ pub mod epoch;
 pub mod error;
 pub mod files;
 pub mod generation;
+pub mod inspect;
 pub mod log;
 pub mod schema;
 pub mod sink;
