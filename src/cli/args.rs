@@ -10,6 +10,7 @@ use super::history::HistoryArgs;
 use super::reset::ResetArgs;
 use super::run::RunArgs;
 use super::show::ShowArgs;
+use super::state::StateArgs;
 use super::verify::VerifyArgs;
 
 /// Keeps Delta Lake tables equal to changing views.
@@ -47,6 +48,8 @@ pub(super) enum Command {
     History(HistoryArgs),
     /// Say where a table stands: generation, cutover, last step
     Show(ShowArgs),
+    /// Print the current rows of a view, folded from its changelog
+    State(StateArgs),
 }
 
 impl Command {
@@ -58,6 +61,7 @@ impl Command {
             Self::Verify(_) => ("verify", VerifyArgs::OUTPUTS),
             Self::History(_) => ("history", HistoryArgs::OUTPUTS),
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
+            Self::State(_) => ("state", StateArgs::OUTPUTS),
         }
     }
 }

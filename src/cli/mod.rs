@@ -11,6 +11,7 @@ mod reset;
 mod run;
 mod show;
 mod signals;
+mod state;
 mod table;
 mod talk;
 mod text;
@@ -74,6 +75,7 @@ impl Command {
             Self::Verify(args) => verify::run(&args, session),
             Self::History(args) => history::run(&args, session),
             Self::Show(args) => show::run(&args, session),
+            Self::State(args) => state::run(&args, session),
         }
     }
 }
