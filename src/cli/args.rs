@@ -6,8 +6,12 @@ use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::history::HistoryArgs;
 use super::reset::ResetArgs;
 use super::run::RunArgs;
+use super::show::ShowArgs;
+use super::state::StateArgs;
+use super::verify::VerifyArgs;
 
 /// Keeps Delta Lake tables equal to changing views.
 #[derive(Debug, Parser)]
@@ -25,6 +29,7 @@ Exit codes:
   1   failed
   2   the command line is wrong
   3   continuity is lost, or stored data is damaged
+  4   inconclusive: verify cannot tell
   5   refused: not confirmed, another generation, a table that is not ours, something that cannot be kept
   6   fenced: another process writes to the table
   75  storage or source cannot be used for now, or changes are missing
@@ -37,6 +42,14 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
     Reset(ResetArgs),
+    /// Check a table: continuity, fencing, files, drift
+    Verify(VerifyArgs),
+    /// List a table's versions, those of others too
+    History(HistoryArgs),
+    /// Say where a table stands: generation, cutover, last step
+    Show(ShowArgs),
+    /// Print the current rows of a view, folded from its changelog
+    State(StateArgs),
 }
 
 impl Command {
@@ -45,6 +58,10 @@ impl Command {
         match self {
             Self::Run(_) => ("run", RunArgs::OUTPUTS),
             Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
+            Self::Verify(_) => ("verify", VerifyArgs::OUTPUTS),
+            Self::History(_) => ("history", HistoryArgs::OUTPUTS),
+            Self::Show(_) => ("show", ShowArgs::OUTPUTS),
+            Self::State(_) => ("state", StateArgs::OUTPUTS),
         }
     }
 }

@@ -5,12 +5,17 @@
 mod args;
 mod connectors;
 mod failure;
+mod history;
 mod progress;
 mod reset;
 mod run;
+mod show;
 mod signals;
+mod state;
+mod table;
 mod talk;
 mod text;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -67,6 +72,10 @@ impl Command {
         match self {
             Self::Run(args) => run::run(args, session),
             Self::Reset(args) => reset::run(args, session),
+            Self::Verify(args) => verify::run(&args, session),
+            Self::History(args) => history::run(&args, session),
+            Self::Show(args) => show::run(&args, session),
+            Self::State(args) => state::run(&args, session),
         }
     }
 }

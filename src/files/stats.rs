@@ -4,8 +4,8 @@
 //! cannot carry a bound exactly it is moved outwards (long strings, decimals beyond 15 digits, zeros of either sign);
 //! where that is not possible either it is left out (NaN, infinities, years of more than four digits).
 
-use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, RecordBatch};
-use arrow::compute::{max, max_string, min, min_string};
+use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, RecordBatch, StringArray};
+use arrow::compute::{max, min};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     TimestampMicrosecondType,
@@ -149,8 +149,7 @@ impl Bounds {
             }
             Self::Decimal { range, .. } => widen(range, bounds::<Decimal128Type>(column)),
             Self::Text(range) => {
-                let strings = column.as_string::<i32>();
-                let found = min_string(strings).zip(max_string(strings));
+                let found = text_bounds(column.as_string::<i32>());
                 widen(range, found.map(|(min, max)| (Prefix::of(min), Prefix::of(max))));
             }
             Self::Date(range) => widen(range, bounds::<Date32Type>(column)),
@@ -182,6 +181,36 @@ impl Bounds {
 fn bounds<T: ArrowNumericType>(column: &ArrayRef) -> Range<T::Native> {
     let values = column.as_primitive::<T>();
     min(values).zip(max(values))
+}
+
+/// One pass for both ends that compares eight bytes at once: the kernels take two, which shows in a reload's time.
+fn text_bounds(strings: &StringArray) -> Range<&str> {
+    fn of<'a>(mut texts: impl Iterator<Item = &'a str>) -> Range<&'a str> {
+        let first = texts.next()?;
+        let ((mut low, mut min), (mut high, mut max)) = ((first_eight(first), first), (first_eight(first), first));
+        for text in texts {
+            let bytes = first_eight(text);
+            if bytes <= low && text < min {
+                (low, min) = (bytes, text);
+            }
+            if bytes >= high && text > max {
+                (high, max) = (bytes, text);
+            }
+        }
+        Some((min, max))
+    }
+    match strings.null_count() {
+        0 => of((0..strings.len()).map(|i| strings.value(i))),
+        _ => of(strings.iter().flatten()),
+    }
+}
+
+/// The first bytes as a number in the string's order, zeros where it is shorter.
+fn first_eight(text: &str) -> u64 {
+    match text.as_bytes().first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => text.bytes().enumerate().fold(0, |sum, (i, byte)| sum | (u64::from(byte) << (56 - 8 * i))),
+    }
 }
 
 fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {

@@ -157,6 +157,20 @@ fn a_longer_string_in_a_later_batch_raises_the_bound() {
 }
 
 #[test]
+fn strings_that_share_their_first_bytes_are_told_apart() {
+    let check_order = |texts: &[&str], min: &str, max: &str| {
+        let read = stats_of(&[Arc::new(StringArray::from(texts.to_vec()))]);
+        let parse = |text: Option<&str>| serde_json::from_str::<String>(text.unwrap()).unwrap();
+        let (least, greatest) = read.bounds("c");
+        assert_eq!((parse(least).as_str(), parse(greatest).as_str()), (min, max), "{texts:?}");
+    };
+    check_order(&["a\0", "a", "a\0\0"], "a", "a\0\0");
+    check_order(&["", "\0"], "", "\0");
+    check_order(&["same bytes b", "same bytes a", "same bytes c"], "same bytes a", "same bytes c");
+    check_order(&["é", "z", "\u{10000}", "\u{ffff}"], "z", "\u{10000}");
+}
+
+#[test]
 fn text_is_escaped() {
     let text = "\u{0}\"\\\n\u{2028}";
     let read = stats_of(&[Arc::new(StringArray::from(vec![text]))]);

@@ -329,7 +329,7 @@ async fn a_put_that_fails_is_an_error_of_the_writer() {
 
 #[tokio::test]
 async fn an_upload_in_parts_that_fails_is_aborted_and_an_error_of_the_writer() {
-    let batches: Vec<RecordBatch> = (0..20).map(|i| noise(8 << 10, i + 1)).collect();
+    let batches: Vec<RecordBatch> = (0..6).map(|i| noise(8 << 10, i + 1)).collect();
     for fault in [Fault::Begin, Fault::Part, Fault::Complete] {
         for threads in [0, 1, 2] {
             let store = Faulty::new(fault);

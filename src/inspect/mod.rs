@@ -1,7 +1,10 @@
 //! A table seen from outside: what any reader can check, without claim, configuration or daemon.
 
+mod data_file;
 mod history;
+pub mod json_rows;
 mod show;
+pub mod state;
 mod verify;
 
 pub use history::{Entry, history};

@@ -194,10 +194,10 @@ fn report(history: History, replayed: Option<&Replayed>, head: u64, since: u64, 
     let stamp = stamp.and_then(Result::ok).flatten();
     let verdict = if foreign_contract {
         Verdict::Inconclusive("the table has a contract number that this program does not know".into())
-    } else if !findings.is_empty() {
-        Verdict::Broken
     } else if last.is_none() && stamp.is_none() && !carries_txn {
         Verdict::Inconclusive("the table is not ours: it has neither properties nor commits of ours".into())
+    } else if !findings.is_empty() {
+        Verdict::Broken
     } else if last.is_none() {
         Verdict::Inconclusive(
             "the log no longer holds a commit of ours, so only files and properties were checked".into(),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
 use arrow::datatypes::{DataType, Int32Type, Int64Type, Schema};
-use delta_kernel::engine::arrow_conversion::TryFromArrow;
+use delta_kernel::engine::arrow_conversion::{TryFromArrow, TryFromKernel};
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::StructType;
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
+use object_store::path::Path;
 use serde_json::{Value, json};
+use url::Url;
 
 use super::entry::{Metadata, Protocol, vector_id};
 use super::location::Location;
@@ -43,6 +45,25 @@ impl LiveFile {
     /// Which file it is.
     pub fn id(&self) -> FileId {
         FileId { path: self.path.clone(), vector: self.vector.as_ref().and_then(vector_id) }
+    }
+
+    /// The object that holds it, relative to the table's root.
+    ///
+    /// Corrupt: a path that is absolute or leaves the table's folder.
+    pub fn object(&self) -> Result<Path> {
+        let outside = || {
+            Error::corrupt(format!(
+                "the log names the data file {:?}, which is not a path below the table's folder; nothing was read there",
+                self.path
+            ))
+        };
+        // The store would drop a leading slash, encoded or not, and take the path for a relative one.
+        let absolute = self.path.starts_with('/') || self.path.to_ascii_lowercase().starts_with("%2f");
+        if absolute || Url::parse(&self.path).is_ok() {
+            return Err(outside());
+        }
+        let path = Path::from_url_path(&self.path).map_err(|e| outside().with_source(e))?;
+        if path.as_ref().is_empty() { Err(outside()) } else { Ok(path) }
     }
 }
 
@@ -137,6 +158,14 @@ pub(super) fn schema_string(schema: &Schema) -> Result<String> {
     let converted = StructType::try_from_arrow(schema)
         .map_err(|e| Error::incompatible("the view's schema has no Delta form").with_source(e))?;
     serde_json::to_string(&converted).map_err(|e| Error::internal("the schema was not encoded").with_source(e))
+}
+
+/// The Arrow columns of a Delta schema, given as the JSON of `schemaString`.
+pub(super) fn arrow_schema(schema_string: &str) -> Result<Schema> {
+    let parsed: StructType = serde_json::from_str(schema_string)
+        .map_err(|e| Error::corrupt("the table's schema cannot be understood").with_source(e))?;
+    Schema::try_from_kernel(&parsed)
+        .map_err(|e| Error::incompatible("the table's schema has no Arrow form").with_source(e))
 }
 
 /// Whether a schema needs the feature of timestamps without zone.

@@ -1,14 +1,22 @@
 //! The metadata and protocol that a reload leaves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 
 use super::entry::{Metadata, Protocol};
 use super::{Facts, Log, features, kernel};
 use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
+
+/// The table's columns in Arrow's types, without what the schema notes beside them.
+pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
+    let schema = kernel::arrow_schema(&metadata.schema_string)?;
+    let plain = |field: &Field| Field::new(field.name(), field.data_type().clone(), field.is_nullable());
+    Ok(Arc::new(Schema::new(schema.fields().iter().map(|f| plain(f)).collect::<Vec<_>>())))
+}
 
 impl Log {
     /// The metadata of a table that a reload with `stamp` leaves, and the protocol where it must change.

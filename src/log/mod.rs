@@ -18,8 +18,10 @@ pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::Facts;
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
+pub use metadata::table_schema;
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;
+pub(crate) use read::store_error;
 
 use std::sync::Arc;
 

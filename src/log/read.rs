@@ -120,7 +120,7 @@ impl Log {
 }
 
 /// An error of the object store, by what the caller does next.
-pub(super) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
+pub(crate) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
     let kind = match &error {
         StoreError::NotFound { .. } => ErrorKind::Corrupt,
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } => {

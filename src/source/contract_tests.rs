@@ -38,9 +38,9 @@ pub(crate) async fn check_contract(source: &mut dyn Source, expected: &Expected)
     let (view, fingerprint) = (source.view().await.unwrap(), source.fingerprint().to_owned());
     let snapshot = check_snapshot(source, Pick::Newest { until: None }, expected.snapshot, expected).await;
     check_snapshot(source, Pick::Reached { until: None }, expected.reached, expected).await;
-    for until in snapshot.get()..=expected.reached {
-        let until = Some(Step::new(until).unwrap());
-        check_snapshot(source, Pick::Reached { until }, until.unwrap().get(), expected).await;
+    for step in snapshot.get()..=expected.reached {
+        let until = Some(Step::new(step).unwrap());
+        check_snapshot(source, Pick::Reached { until }, step, expected).await;
     }
     let answers = check_follow(source, snapshot, &mut expected.at(snapshot), expected).await;
     let reached = answers.last().map_or(snapshot, |changes| changes.range().to());

@@ -117,7 +117,7 @@ impl Plan {
         let mut files: Vec<(u64, u64)> = borders.windows(2).map(|w| (w[0], w[1])).collect();
         files.extend(self.extra.iter().map(|(a, b)| (at(*a.min(b)), at(*a.max(b)))));
         files.retain(|(from, to)| from < to);
-        files.sort_by_key(|(from, to)| (from * 31 + to * 17) ^ self.order % 64);
+        files.sort_by_key(|(from, to)| (from * 31 + to * 17) ^ (self.order % 64));
         files.dedup();
         files
     }

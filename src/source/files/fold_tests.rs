@@ -28,7 +28,7 @@ fn a_fold_within_little_memory_is_the_same() {
         let mut changes: Vec<Change> = (0..400).map(|id| (1, Op::Insert, row(id))).collect();
         changes.extend((0..300).map(|id| (2 + id as u64 / 7, Op::Delete, row(id))));
         changes.extend(
-            (200..500).map(|id| (60, if keyed && id >= 300 && id < 400 { Op::Update } else { Op::Insert }, row(id))),
+            (200..500).map(|id| (60, if keyed && (300..400).contains(&id) { Op::Update } else { Op::Insert }, row(id))),
         );
         let states = states(&changes, keyed);
         landing.snapshot(1, &states[&1], Format::Parquet);

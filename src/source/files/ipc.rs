@@ -19,8 +19,9 @@ const MAGIC: &[u8] = b"ARROW1";
 /// Opens the file or the stream format, by the magic, with all columns or `only` one of that name.
 pub(crate) fn open(mut file: std::fs::File, label: &str, only: Option<&str>) -> Result<Columnar> {
     let length = file.seek(SeekFrom::End(0)).map_err(|e| unread(label, e))?;
-    let is_file = length >= MAGIC.len() as u64 && read_at(&mut file, 0, MAGIC.len(), label)? == MAGIC;
-    let mut measured = Measured { file: &mut file, length, label, rows: 0 };
+    let mut measured =
+        Measured { input: BufReader::with_capacity(1 << 16, &mut file), at: length, length, label, rows: 0 };
+    let is_file = length >= MAGIC.len() as u64 && measured.read_at(0, MAGIC.len())? == MAGIC;
     if is_file {
         measured.file_format()?;
     } else {
@@ -50,7 +51,9 @@ pub(crate) fn open(mut file: std::fs::File, label: &str, only: Option<&str>) -> 
 }
 
 struct Measured<'a> {
-    file: &'a mut std::fs::File,
+    /// Buffered, because a file of many small batches is measured in many small reads.
+    input: BufReader<&'a mut std::fs::File>,
+    at: u64,
     length: u64,
     label: &'a str,
     rows: u64,
@@ -60,13 +63,13 @@ impl Measured<'_> {
     fn file_format(&mut self) -> Result<()> {
         let too_short = || torn(self.label, "it is shorter than its parts");
         let end = self.length.checked_sub(10).ok_or_else(too_short)?;
-        let tail = read_at(self.file, end, 10, self.label)?;
+        let tail = self.read_at(end, 10)?;
         if !tail.ends_with(MAGIC) {
             return Err(torn(self.label, "it does not end with the magic of an Arrow file"));
         }
         let footer_length = u64::from(le_u32(&tail).ok_or_else(too_short)?);
         let start = end.checked_sub(footer_length).ok_or_else(too_short)?;
-        let footer = read_at(self.file, start, footer_length as usize, self.label)?;
+        let footer = self.read_at(start, footer_length as usize)?;
         let footer = root_as_footer(&footer).map_err(|e| damaged(self.label, e))?;
         let blocks = footer.dictionaries().into_iter().flatten().chain(footer.recordBatches().into_iter().flatten());
         for block in blocks {
@@ -80,7 +83,7 @@ impl Measured<'_> {
             if !fits || meta < 8 {
                 return Err(torn(self.label, "a block lies outside the file"));
             }
-            let bytes = read_at(self.file, offset, meta as usize, self.label)?;
+            let bytes = self.read_at(offset, meta as usize)?;
             let skipped = if bytes.starts_with(&[0xFF; 4]) { 8 } else { 4 };
             let message = bytes.get(skipped..).unwrap_or_default();
             let message = root_as_message(message).map_err(|e| damaged(self.label, e))?;
@@ -95,10 +98,10 @@ impl Measured<'_> {
     fn stream_format(&mut self) -> Result<()> {
         let mut at = 0;
         loop {
-            let mut prefix = read_at(self.file, at, 4, self.label)?;
+            let mut prefix = self.read_at(at, 4)?;
             at += 4;
             if prefix == [0xFF; 4] {
-                prefix = read_at(self.file, at, 4, self.label)?;
+                prefix = self.read_at(at, 4)?;
                 at += 4;
             }
             let meta = u64::from(le_u32(&prefix).unwrap_or(0));
@@ -111,7 +114,7 @@ impl Measured<'_> {
             if at.checked_add(meta).is_none_or(|end| end > self.length) {
                 return Err(torn(self.label, "a message is longer than the file"));
             }
-            let bytes = read_at(self.file, at, meta as usize, self.label)?;
+            let bytes = self.read_at(at, meta as usize)?;
             at += meta;
             let message = root_as_message(&bytes).map_err(|e| damaged(self.label, e))?;
             let body = u64::try_from(message.bodyLength()).ok().and_then(|body| at.checked_add(body));
@@ -121,6 +124,18 @@ impl Measured<'_> {
             self.message(&message, at)?;
             at = end;
         }
+    }
+
+    fn read_at(&mut self, at: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let distance = i64::try_from(i128::from(at) - i128::from(self.at)).unwrap_or(i64::MAX);
+        let read = self.input.seek_relative(distance).and_then(|()| self.input.read_exact(&mut bytes));
+        read.map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => torn(self.label, "it ends in the middle; write it again"),
+            _ => unread(self.label, e),
+        })?;
+        self.at = at + length as u64;
+        Ok(bytes)
     }
 
     /// Compares what a message declares with what its body, which lies at `body`, can hold.
@@ -144,7 +159,7 @@ impl Measured<'_> {
                 return Err(torn(self.label, "a buffer lies outside its batch"));
             };
             if batch.compression().is_some() && length >= 8 {
-                let prefix = read_at(self.file, body + offset, 8, self.label)?;
+                let prefix = self.read_at(body + offset, 8)?;
                 let declared = prefix.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
                 unfolded = unfolded.saturating_add(u64::try_from(declared).unwrap_or(0));
             }
@@ -157,15 +172,6 @@ impl Measured<'_> {
         }
         Ok(())
     }
-}
-
-fn read_at(file: &mut std::fs::File, at: u64, length: usize, label: &str) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut bytes)).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => torn(label, "it ends in the middle; write it again"),
-        _ => unread(label, e),
-    })?;
-    Ok(bytes)
 }
 
 fn le_u32(bytes: &[u8]) -> Option<u32> {
