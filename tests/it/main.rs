@@ -5,5 +5,6 @@
 mod cli;
 mod faults;
 mod sink;
+mod tidy;
 mod verify;
 mod world;
