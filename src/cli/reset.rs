@@ -193,7 +193,7 @@ impl Desk<'_> {
         });
         let answer = tokio::select! {
             answer = read => answer.map_err(|e| Error::internal("the answer was not read").with_source(e))?,
-            () = self.signals.stop() => return Err(stopped()),
+            () = self.signals.stop() => return Err(Error::refused("not confirmed: stopped by a signal")),
         };
         let answer =
             answer.map_err(|e| Error::refused("the answer cannot be read; confirm with --yes").with_source(e))?;
@@ -212,9 +212,9 @@ impl Desk<'_> {
     }
 }
 
-/// A reset that a signal ended is not done, so it does not end as if it were.
+/// A reset that a signal ended is not known to be done, so it does not end as if it were.
 fn stopped() -> Error {
-    Error::internal("stopped by a signal before the reset was complete: readers see the table as it was")
+    Error::internal("stopped by a signal before the reset was complete: the table is as it was, or loaded whole")
 }
 
 /// What a reset would do, in one line.

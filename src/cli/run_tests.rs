@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use clap::Parser;
 
 use super::*;
-use crate::cli::args::Args;
+use crate::cli::args::{Args, Command};
 use crate::config::ConnectorName;
 use crate::connector::{CommitBounds, ConnectorSettings};
 use crate::log::{Access, Durability, Location};
@@ -61,18 +61,20 @@ fn scripted(name: &str, panics: bool, world: &World) -> Connector {
 
 #[test]
 fn a_panic_is_one_connectors_failure() {
-    let Args { global, .. } = Args::parse_from(["cutover", "run", "-q"]);
+    let Args { global, command } = Args::parse_from(["cutover", "run", "-q", "--once"]);
+    let Command::Run(args) = command else { panic!("run was parsed") };
     let session = Session { talk: Talk::new(&global), global };
     let members = session
         .block_on(async |world| {
-            let mut fleet = Fleet { session: &session, world: world.clone(), members: Vec::new(), ready: Vec::new() };
+            let mut fleet =
+                Fleet { args: &args, session: &session, world: world.clone(), members: Vec::new(), ready: Vec::new() };
             for (place, (name, panics)) in [("bad", true), ("good", false)].into_iter().enumerate() {
                 let connector = scripted(name, panics, &world);
                 let status = connector.status();
                 fleet.members.push(Member { name: connector.name().to_string(), status, outcome: None });
                 fleet.ready.push((place, connector));
             }
-            fleet.run(Until::Drained, &mut Signals::listen()?).await;
+            fleet.run(&mut Signals::listen()?).await;
             Ok(fleet.members)
         })
         .unwrap();
