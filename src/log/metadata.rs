@@ -49,6 +49,11 @@ impl Log {
         Ok((metadata, features::upgrade(facts.protocol.as_ref(), kernel::holds_ntz(schema))))
     }
 
+    /// Refuses properties that no reload may set.
+    pub fn check_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
+        features::check_properties(properties)
+    }
+
     /// Refuses an append of rows with `schema` to a table that has another.
     pub fn check_schema(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         let Some(metadata) = &facts.metadata else { return Ok(()) };

@@ -119,6 +119,7 @@ impl Target {
             source: settings.source.clone(),
         };
         let log = Log::new(location, world.clone());
+        log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
         log.check_features(&facts)?;
         Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
