@@ -81,6 +81,8 @@ pub mod snapshot;
 pub mod source;
 pub mod step;
 
+/// The Arrow that batches and schemas are made of.
+pub use arrow;
 pub use change::{Changes, Op};
 pub use clock::{Clock, Ids, SystemClock, World};
 pub use continuity::plan::{OnExisting, Standing};

@@ -190,8 +190,12 @@ fn snapshot(engine: &dyn Engine, url: &str, version: Option<u64>) -> Result<Arc<
     builder.build(engine).map_err(kernel_error)
 }
 
-fn kernel_error(error: delta_kernel::Error) -> Error {
+fn kernel_error(mut error: delta_kernel::Error) -> Error {
     use delta_kernel::Error as E;
+    // A backtrace hides the error's kind, and would be printed as a part of its text.
+    while let E::Backtraced { source, .. } = error {
+        error = *source;
+    }
     let (kind, message) = match &error {
         E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
