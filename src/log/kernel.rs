@@ -14,7 +14,7 @@ use object_store::path::Path;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::entry::{Metadata, Protocol, vector_id};
+use super::entry::{Metadata, Protocol, records_of, vector_id};
 use super::location::Location;
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
@@ -223,8 +223,7 @@ fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
     for row in 0..batch.num_rows() {
         let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
         let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
-        let records = if stats.is_valid(row) { serde_json::from_str::<Value>(stats.value(row)).ok() } else { None };
-        let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
+        let records = if stats.is_valid(row) { records_of(stats.value(row)) } else { None };
         files.push(LiveFile {
             path: path.value(row).to_string(),
             vector,
