@@ -16,6 +16,8 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How far back the speed looks.
 const WINDOW: Duration = Duration::from_secs(10);
+const SPINNER: &str = "{spinner} {prefix} {wide_msg}";
+const BAR: &str = "{spinner} {prefix} [{bar:24}] {wide_msg}";
 
 /// What is shown of the connectors at work.
 #[derive(Debug)]
@@ -43,9 +45,10 @@ impl Board {
     /// Puts a connector on the board.
     pub(super) fn add(&mut self, name: &str, status: watch::Receiver<Status>) {
         let bar = (self.talk.is_terminal() && !self.talk.is_quiet()).then(|| {
-            let bar = self.talk.bars().add(ProgressBar::no_length());
-            bar.set_prefix(text::escaped(name));
-            bar
+            // Styled before it is added: adding draws it.
+            let bar = ProgressBar::no_length().with_prefix(text::escaped(name));
+            restyle(&bar, SPINNER);
+            self.talk.bars().add(bar)
         });
         let (meter, lines) = (Meter::default(), Lines::default());
         self.rows.push(Row { name: name.to_string(), status, meter, lines, bar });
@@ -82,16 +85,19 @@ impl Board {
 fn draw(bar: &ProgressBar, status: &Status, speed: Option<f64>) {
     let progress = status.snapshot.as_ref().filter(|_| status.phase == Phase::Snapshotting);
     let known = progress.and_then(|p| Some((p.rows(), p.known_rows()?)));
-    let template = if known.is_some() { "{spinner} {prefix} [{bar:24}] {msg}" } else { "{spinner} {prefix} {msg}" };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
-    }
+    restyle(bar, if known.is_some() { BAR } else { SPINNER });
     if let Some((rows, known)) = known {
         bar.set_length(known);
         bar.set_position(rows);
     }
     bar.set_message(describe(status, speed));
     bar.tick();
+}
+
+fn restyle(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
 }
 
 /// The rows that a connector has written in what it is doing.
@@ -111,7 +117,8 @@ fn describe(status: &Status, speed: Option<f64>) -> String {
             Some(known) => format!("{} of {} rows", text::grouped(rows), text::grouped(known)),
             None => format!("{} rows", text::grouped(rows)),
         });
-        parts.push(text::bytes(progress.bytes()));
+        // The first bytes come with the first row group; until then only a file's beginning is written.
+        parts.extend(Some(progress.bytes()).filter(|n| *n >= 1024).map(text::bytes));
         parts.extend(speed.map(say_speed));
         let left = known.zip(speed).map(|(known, speed)| known.saturating_sub(rows) as f64 / speed);
         parts.extend(
@@ -226,7 +233,7 @@ mod tests {
             snapshot_step: Step::new(9).ok(),
             ..Status::default()
         };
-        assert_eq!(describe(&status, None), "snapshotting step 9: 0 rows, 0 B");
+        assert_eq!(describe(&status, None), "snapshotting step 9: 0 rows");
     }
 
     #[test]

@@ -175,13 +175,16 @@ impl Desk<'_> {
     /// Asks for the connector's name, where somebody can answer.
     async fn confirm(&mut self, config: &ConnectorConfig, preview: &ResetPreview) -> Result<()> {
         let name = config.name.to_string();
-        let busy = self.busy_seconds(preview).map(|s| format!("another process wrote to the table {s} s ago"));
+        let busy = self.busy_seconds(preview);
+        let busy = busy.map(|s| {
+            format!("somebody committed to the table {s} s ago, and a process that still delivers to it will be fenced")
+        });
         let can_ask = !self.session.global.no_input && self.session.talk.is_terminal() && io::stdin().is_terminal();
         if !can_ask {
-            let busy = busy.map(|busy| format!("; {busy} and would be fenced")).unwrap_or_default();
+            let busy = busy.map(|busy| format!(" ({busy})")).unwrap_or_default();
             return Err(Error::refused(format!("a reset replaces every row{busy}; confirm it with --yes")));
         }
-        let busy = busy.map(|busy| format!("Attention: {busy}; it is fenced by the reset.\n")).unwrap_or_default();
+        let busy = busy.map(|busy| format!("Attention: {busy}.\n")).unwrap_or_default();
         let question = format!("{}\n{busy}Type the connector's name to go on: ", plan_line(&name, preview));
         self.session.talk.ask(&question);
         let read = tokio::task::spawn_blocking(|| {
@@ -190,7 +193,7 @@ impl Desk<'_> {
         });
         let answer = tokio::select! {
             answer = read => answer.map_err(|e| Error::internal("the answer was not read").with_source(e))?,
-            () = self.signals.stop() => return Err(stopped()),
+            () = self.signals.stop() => return Err(Error::refused("not confirmed: stopped by a signal")),
         };
         let answer =
             answer.map_err(|e| Error::refused("the answer cannot be read; confirm with --yes").with_source(e))?;
@@ -209,9 +212,9 @@ impl Desk<'_> {
     }
 }
 
-/// A reset that a signal ended is not done, so it does not end as if it were.
+/// A reset that a signal ended is not known to be done, so it does not end as if it were.
 fn stopped() -> Error {
-    Error::internal("stopped by a signal before the reset was complete: readers see the table as it was")
+    Error::internal("stopped by a signal before the reset was complete: the table is as it was, or loaded whole")
 }
 
 /// What a reset would do, in one line.

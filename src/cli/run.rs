@@ -65,9 +65,9 @@ pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
     let config = connectors::load(&session.global.config, &args.set)?;
     session.block_on(async |world| {
         let mut signals = Signals::listen()?;
-        let mut fleet = Fleet::build(&config, session, &world);
+        let mut fleet = Fleet::build(&config, &args, session, &world);
         if !fleet.is_refused() {
-            fleet.run(args.until(), &mut signals).await;
+            fleet.run(&mut signals).await;
         }
         if session.global.output == Output::Json {
             let connectors = fleet.members.iter().map(Member::report).collect();
@@ -79,6 +79,7 @@ pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
 
 /// All connectors of a configuration.
 struct Fleet<'a> {
+    args: &'a RunArgs,
     session: &'a Session,
     world: World,
     members: Vec<Member>,
@@ -95,8 +96,8 @@ struct Member {
 }
 
 impl<'a> Fleet<'a> {
-    fn build(config: &Config, session: &'a Session, world: &World) -> Self {
-        let mut fleet = Self { session, world: world.clone(), members: Vec::new(), ready: Vec::new() };
+    fn build(config: &Config, args: &'a RunArgs, session: &'a Session, world: &World) -> Self {
+        let mut fleet = Self { args, session, world: world.clone(), members: Vec::new(), ready: Vec::new() };
         for connector in &config.connectors {
             fleet.add(connector);
         }
@@ -107,9 +108,8 @@ impl<'a> Fleet<'a> {
         let name = config.name.to_string();
         match connectors::build(config, &self.world) {
             Ok(connector) => {
-                self.ready.push((self.members.len(), connector));
-                let status = self.ready.last().map(|(_, c)| c.status());
-                self.members.extend(status.map(|status| Member { name, status, outcome: None }));
+                self.members.push(Member { name, status: connector.status(), outcome: None });
+                self.ready.push((self.members.len() - 1, connector));
             }
             Err(error) => {
                 let (_, status) = watch::channel(Status::default());
@@ -125,7 +125,8 @@ impl<'a> Fleet<'a> {
     }
 
     /// Runs every connector that was built until all have ended, or until a signal.
-    async fn run(&mut self, until: Until, signals: &mut Signals) {
+    async fn run(&mut self, signals: &mut Signals) {
+        let until = self.args.until();
         let mut board = Board::new(&self.session.talk);
         let mut tasks = JoinSet::new();
         let mut places: HashMap<Id, usize> = HashMap::new();
@@ -142,10 +143,11 @@ impl<'a> Fleet<'a> {
                         Ok((task, outcome)) => (task, outcome),
                         Err(error) => (error.id(), Err(broken(error))),
                     };
-                    if let Some(place) = places.get(&task).copied() {
-                        self.members.get(place).map(|m| board.remove(&m.name)).unwrap_or_default();
-                        self.ended(place, outcome);
+                    let Some(place) = places.get(&task).copied() else { continue };
+                    if let Some(member) = self.members.get(place) {
+                        board.remove(&member.name);
                     }
+                    self.ended(place, outcome);
                 }
                 () = self.world.clock.sleep(TICK) => board.tick(self.world.clock.boot()),
                 () = signals.stop() => break,
@@ -176,7 +178,9 @@ impl<'a> Fleet<'a> {
                 talk.failure(Some(&member.name), error);
                 if error.kind() == ErrorKind::ContinuityLost {
                     let config = text::shell_word(&self.session.global.config.display().to_string());
-                    talk.say(&format!("  repair it with: cutover reset -c {config} {} --yes", member.name));
+                    // The values themselves may be secrets.
+                    let sets = if self.args.set.is_empty() { "" } else { " (add the same --set options)" };
+                    talk.say(&format!("  repair it with{sets}: cutover reset -c {config} {} --yes", member.name));
                 }
             }
         }
@@ -277,3 +281,7 @@ struct HoleReport<'a> {
     after: u64,
     before: &'a str,
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

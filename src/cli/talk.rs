@@ -93,8 +93,10 @@ impl Talk {
     /// Says what failed, for whom, and why.
     pub(super) fn failure(&self, connector: Option<&str>, error: &Error) {
         let (on, off) = if self.is_colored { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
-        let of = connector.map(|name| format!("{}: ", text::escaped(name))).unwrap_or_default();
-        let mut out = format!("{on}error:{off} {of}{}\n", text::escaped_lines(error.message()));
+        let of = connector.map(|name| format!("{name}: ")).unwrap_or_default();
+        // A configuration's problems are one a line.
+        let problems = error.message().lines().map(|line| text::escaped(&format!("{of}{line}")));
+        let mut out: String = problems.map(|problem| format!("{on}error:{off} {problem}\n")).collect();
         for cause in causes(error) {
             out.push_str(&format!("  caused by: {}\n", text::escaped(&cause)));
         }

@@ -513,3 +513,7 @@ impl History {
 fn show(digest: Option<Digest>) -> String {
     digest.map_or("absent".to_string(), |d| d.to_string())
 }
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;
