@@ -349,8 +349,8 @@ impl Model {
 
     fn row(&mut self) -> Row {
         let number = self.chance.below(1_000_000);
-        let name = (number % 7 != 0).then(|| format!("näme {number}"));
-        Row { name, amount: (number % 5 != 0).then_some(number as i64 - 500_000) }
+        let name = (!number.is_multiple_of(7)).then(|| format!("näme {number}"));
+        Row { name, amount: (!number.is_multiple_of(5)).then_some(number as i64 - 500_000) }
     }
 
     /// Lands the rows as they are as a snapshot.
