@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long anything that must happen may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The option that leaves syncing out.
 pub(crate) const UNSYNCED: &str = "--set=pipelines.p.views.rows.connectors.lake.durability=none";
 
@@ -224,6 +224,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
@@ -241,7 +245,7 @@ impl Running {
 
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status().unwrap();
         assert!(sent.success(), "kill -{name}");
     }
 
