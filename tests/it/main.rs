@@ -5,7 +5,13 @@
 mod cli;
 mod connector;
 mod faults;
+mod feeds;
+mod flights;
+mod kills;
+mod program;
+mod readers;
 mod sink;
 mod tidy;
+mod two_writers;
 mod verify;
 mod world;

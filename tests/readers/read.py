@@ -5,9 +5,9 @@
     read.py poll ENGINE TABLE --allow N[,N...] --until-file PATH         reads on until PATH exists
     read.py log TABLE                                                    the rules of PROTOCOL.md in the log
 
-ENGINE is duckdb, polars or deltalake (its SQL). `poll` exits with 1 when it ever sees another number of rows or more
-than one generation, `log` when a rule is broken. Polars has no map type and reads a map as a list of structs, whose
-digest is another.
+ENGINE is duckdb, polars or deltalake (its SQL). `poll` says "reading" on stderr after its first read, and exits with 1
+when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
+map type and reads a map as a list of structs, whose digest is another.
 """
 
 import argparse
@@ -102,6 +102,8 @@ def poll(engine, table, allowed, until):
         counts = read(engine, table, columns=["__generation"])["__generation"].value_counts().to_pylist()
         counts = {c["values"]: c["counts"] for c in counts}
         reads += 1
+        if reads == 1:
+            print("reading", file=sys.stderr, flush=True)
         rows = counts[max(counts)] if counts else 0
         seen[rows] += 1
         if len(counts) > 1 or rows not in allowed:

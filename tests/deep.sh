@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The proof tests at their full sizes, with the release build, again and again until the budget is used up; at least
+# one round is run, and one that began is ended.
+#
+#     tests/deep.sh [MINUTES [SEED]]
+#
+# Each round has its own seed, printed before it and by each test; CUTOVER_SEED=… repeats what a test decided, but not
+# what the machine did meanwhile. CUTOVER_PYTHON names the readers' interpreter; without it tests/run.sh installs them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minutes=${1:-60}
+seed=${2:-$((RANDOM * 32768 + RANDOM))}
+export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
+export CUTOVER_KILLS=${CUTOVER_KILLS:-200}
+races=${CUTOVER_RACES:-10}
+
+run() {
+    echo "tests/deep.sh: $* (CUTOVER_SEED=$CUTOVER_SEED)"
+    if [ -n "${CUTOVER_PYTHON:-}" ]; then
+        cargo test --release --locked --test it -- --nocapture "$@"
+    else
+        tests/run.sh --release --test it -- --nocapture "$@"
+    fi
+}
+
+begun=$SECONDS
+round=0
+while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
+    export CUTOVER_SEED=$((seed + round * 1000))
+    run readers::
+    run kills::
+    for _ in $(seq "$races"); do
+        CUTOVER_SEED=$((CUTOVER_SEED + 1))
+        run two_writers:: feeds::
+    done
+    round=$((round + 1))
+done
+echo "tests/deep.sh: $round rounds without a violation in $((SECONDS - begun)) s, from seed $seed"

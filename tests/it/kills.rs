@@ -1,0 +1,53 @@
+//! Processes that are killed at any moment, and what they leave.
+
+use crate::program::{Chance, Model, PATIENCE, Site, UNSYNCED, size, wait_until};
+
+#[test]
+fn kills_at_random_moments_lose_and_double_nothing() {
+    const TEST: &str = "kills_at_random_moments_lose_and_double_nothing";
+    let kills = size("CUTOVER_KILLS", 12);
+    let site = Site::new();
+    let mut model = Model::new(&site, 2000, Chance::new(TEST));
+    let (mut killed, mut resets) = (0, 0);
+    while killed < kills {
+        let seed = model.chance.seed;
+        let is_reset = !site.stamps().is_empty() && model.chance.one_in(4);
+        let mut args = if is_reset { vec!["reset", "rows/lake", "--yes"] } else { vec!["run"] };
+        if model.chance.one_in(2) {
+            args.push(UNSYNCED);
+        }
+        let seen = site.things();
+        // Nothing yet, a file that is being written, one that no version names, a version …
+        let wanted = seen + model.chance.below(if is_reset { 5 } else { 14 }) as usize;
+        let yields = if model.chance.one_in(2) { 0 } else { model.chance.below(3000) };
+        model.land_changes();
+        let mut process = site.start(&args);
+        let mut landed = 0;
+        wait_until(PATIENCE, || {
+            if landed < 30 && model.chance.one_in(10) {
+                model.land_changes();
+                landed += 1;
+            }
+            // A run that waits for more than it will ever have is killed while it is idle.
+            let is_idle = landed == 30 && site.last_step() == Some(model.step);
+            site.things() >= wanted || is_idle || process.ended().is_some()
+        });
+        (0..yields).for_each(|_| std::thread::yield_now());
+        match process.ended() {
+            None => {
+                process.kill();
+                killed += 1;
+                resets += u64::from(is_reset);
+            }
+            Some(status) => {
+                let said = process.said();
+                assert!(is_reset && status.success(), "{args:?} ended by itself: {status}; {said}; seed {seed}");
+            }
+        }
+        if !site.stamps().is_empty() {
+            site.run(&["verify", "table"]).ended(0, seed);
+        }
+    }
+    site.check(&model, TEST);
+    eprintln!("{TEST}: {killed} kills, {resets} of them of resets; {} versions", site.stamps().len());
+}
