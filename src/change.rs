@@ -131,6 +131,35 @@ impl Changes {
         self.restrict(range).map(Some)
     }
 
+    /// The same changes in parts of whole steps, each with at most `rows` changes but for those of one step.
+    pub fn split(self, rows: u64) -> Result<Vec<Self>> {
+        if self.rows() <= rows {
+            return Ok(vec![self]);
+        }
+        let mut parts = Vec::new();
+        let mut part = Part { from: self.range.from(), last: None, rows: 0, batches: Vec::new() };
+        for batch in &self.batches {
+            let steps = steps_of(batch)?.values();
+            let mut begin = 0;
+            while let Some(step) = steps.get(begin).copied() {
+                let end = begin + steps.get(begin..).unwrap_or_default().partition_point(|s| *s == step);
+                let more = (end - begin) as u64;
+                let is_new = part.last != Some(step);
+                if is_new && part.rows > 0 && part.rows + more > rows {
+                    let to = Step::from_i64(part.last.unwrap_or(step))?;
+                    parts.push(part.close(to, self.position.clone())?);
+                    part = Part { from: to, last: None, rows: 0, batches: Vec::new() };
+                }
+                part.batches.push(batch.slice(begin, end - begin));
+                part.rows += more;
+                part.last = Some(step);
+                begin = end;
+            }
+        }
+        parts.push(part.close(self.range.to(), self.position)?);
+        Ok(parts)
+    }
+
     fn restrict(self, range: StepRange) -> Result<Self> {
         if range == self.range {
             return Ok(self);
@@ -166,6 +195,20 @@ impl Changes {
             }
         }
         Ok((select(&all, &kept, view)?, counts))
+    }
+}
+
+/// A part of changes that is being put together.
+struct Part {
+    from: Step,
+    last: Option<i64>,
+    rows: u64,
+    batches: Vec<RecordBatch>,
+}
+
+impl Part {
+    fn close(self, to: Step, position: Option<String>) -> Result<Changes> {
+        Ok(Changes { range: StepRange::new(self.from, to)?, batches: self.batches, position })
     }
 }
 

@@ -111,6 +111,19 @@ fn a_cut_keeps_whole_steps() {
     assert!(all.after(Step::new(5).unwrap()).unwrap().is_none());
 }
 
+#[test]
+fn changes_are_split_between_steps_and_never_within_one() {
+    let rows: Vec<Row> = [1, 1, 1, 2, 4, 4, 5].iter().map(|s| (*s, Op::Insert, 1, None)).collect();
+    let split = |at: u64| -> Vec<(u64, u64, u64)> {
+        let parts = changes(&rows).split(at).unwrap();
+        parts.iter().map(|p| (p.range().from().get(), p.range().to().get(), p.rows())).collect()
+    };
+    assert_eq!(split(1), [(0, 1, 3), (1, 2, 1), (2, 4, 2), (4, 5, 1)]);
+    assert_eq!(split(3), [(0, 1, 3), (1, 4, 3), (4, 5, 1)]);
+    assert_eq!(split(4), [(0, 2, 4), (2, 5, 3)]);
+    assert_eq!(split(7), [(0, 5, 7)]);
+}
+
 fn any_rows() -> impl Strategy<Value = Vec<Row>> {
     let op = prop_oneof![Just(Op::Insert), Just(Op::Update), Just(Op::Delete)];
     proptest::collection::vec((1i64..4, op, 0i32..4, proptest::option::of(0i32..3)), 0..30).prop_map(|mut rows| {

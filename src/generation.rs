@@ -24,9 +24,8 @@ impl Generation {
     }
 
     /// The one after this.
-    #[must_use]
-    pub fn next(self) -> Self {
-        Self(self.0 + 1)
+    pub fn next(self) -> Result<Self> {
+        Self::new(self.0 + 1)
     }
 
     /// The number.

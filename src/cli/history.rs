@@ -39,7 +39,7 @@ pub(super) fn run(args: &HistoryArgs, session: &Session) -> Result<u8> {
                 text::print_json(&document(entry))?;
             }
         }
-        Output::Text | Output::Env => text::print(&text::escaped_lines(&lines(&entries)))?,
+        Output::Text | Output::Env => text::print(&lines(&entries))?,
     }
     Ok(0)
 }
@@ -115,7 +115,7 @@ fn lines(entries: &[Entry]) -> String {
             (Some(stamp), None) => ours(stamp),
             (None, None) => foreign(commit),
         };
-        out.push(format!("{:>8}  {time:<24}  {what}", entry.version));
+        out.push(text::escaped(&format!("{:>8}  {time:<24}  {what}", entry.version)));
     }
     out.join("\n")
 }

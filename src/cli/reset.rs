@@ -220,13 +220,11 @@ fn stopped() -> Error {
 
 /// What a reset would do, in one line.
 fn plan_line(name: &str, preview: &ResetPreview) -> String {
-    let ResetPreview { ours, cutover } = preview;
+    let ResetPreview { ours, generation, cutover } = preview;
     match ours {
         Some(ours) => format!(
-            "{name}: generation {}, last step {}, is replaced by generation {}, cutover step {cutover}",
-            ours.generation,
-            ours.last_step,
-            ours.generation.next()
+            "{name}: generation {}, last step {}, is replaced by generation {generation}, cutover step {cutover}",
+            ours.generation, ours.last_step
         ),
         None => format!("{name}: no table of ours yet; generation 1 begins, cutover step {cutover}"),
     }
@@ -261,9 +259,9 @@ fn report<'a>(name: &'a str, result: &'a Result<Done>) -> ResetReport<'a> {
     let empty = ResetReport { name, ..ResetReport::default() };
     match result {
         Err(error) => ResetReport { outcome: "failed", error: Some(failure::to_json(error)), ..empty },
-        Ok(Done::DryRun(ResetPreview { ours, cutover })) => ResetReport {
+        Ok(Done::DryRun(ResetPreview { generation, cutover, .. })) => ResetReport {
             outcome: "dry_run",
-            generation: Some(ours.as_ref().map_or(Generation::FIRST, |o| o.generation.next()).get()),
+            generation: Some(generation.get()),
             cutover: Some(cutover.get()),
             ..empty
         },

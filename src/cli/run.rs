@@ -13,6 +13,7 @@ use super::args::Output;
 use super::connectors;
 use super::failure::{self, End};
 use super::progress::{Board, TICK};
+use super::show::parse_step;
 use super::signals::Signals;
 use super::talk::Talk;
 use super::text;
@@ -53,11 +54,6 @@ impl RunArgs {
             (true, Some(step)) => Until::DrainedOrStep(step),
         }
     }
-}
-
-fn parse_step(text: &str) -> Result<Step, String> {
-    let number = text.parse().map_err(|_| "a step is a number".to_string())?;
-    Step::new(number).map_err(|e| e.message().to_string())
 }
 
 /// Runs the command; the exit code.

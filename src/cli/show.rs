@@ -38,7 +38,7 @@ pub(super) fn run(args: &ShowArgs, session: &Session) -> Result<u8> {
     match session.global.output {
         Output::Json => text::print_json(&document)?,
         Output::Env => text::print(&variables(&document))?,
-        Output::Text | Output::Ndjson => text::print(&text::escaped_lines(&lines(&document)))?,
+        Output::Text | Output::Ndjson => text::print(&lines(&document))?,
     }
     Ok(0)
 }
@@ -85,22 +85,20 @@ fn document<'a>(uri: &'a str, shown: &'a Shown) -> Document<'a> {
 fn lines(shown: &Document<'_>) -> String {
     let at = shown.cutover_version.map_or("no longer in the log".to_string(), |v| format!("version {v}"));
     let key = if shown.key.is_empty() { "none".to_string() } else { shown.key.join(", ") };
-    let mut out = format!(
-        "{}\n  connector   {}\n  generation  {}\n  cutover     step {}, {at}\n  last step   {}, version {}\n  mode        {}, layout {}, key {key}\n  source      {}",
-        shown.uri,
-        shown.connector,
-        shown.generation,
-        shown.cutover,
-        shown.last_step,
-        shown.version,
-        shown.mode,
-        shown.layout,
-        shown.source
-    );
+    let mut out = vec![
+        shown.uri.to_string(),
+        format!("  connector   {}", shown.connector),
+        format!("  generation  {}", shown.generation),
+        format!("  cutover     step {}, {at}", shown.cutover),
+        format!("  last step   {}, version {}", shown.last_step, shown.version),
+        format!("  mode        {}, layout {}, key {key}", shown.mode, shown.layout),
+        format!("  source      {}", shown.source),
+    ];
     if let Some(drift) = shown.drift {
-        out.push_str(&format!("\n  drift       {drift}"));
+        out.push(format!("  drift       {drift}"));
     }
-    out
+    let lines: Vec<String> = out.iter().map(|line| text::escaped(line)).collect();
+    lines.join("\n")
 }
 
 fn variables(shown: &Document<'_>) -> String {

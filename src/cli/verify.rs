@@ -1,7 +1,5 @@
 //! `cutover verify`: checks the contract with readers, and says what is wrong and what repairs it.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::Session;
@@ -11,6 +9,7 @@ use super::text;
 use crate::continuity::history::Finding;
 use crate::error::{ErrorKind, Result};
 use crate::inspect::{self, Report, Verdict};
+use crate::step::Step;
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -38,9 +37,7 @@ pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
     let report = session.block_on(async |world| inspect::verify(&args.table.log(world)?, args.since_version).await)?;
     match session.global.output {
         Output::Json => text::print_json(&document(&args.table.uri, &report))?,
-        Output::Text | Output::Ndjson | Output::Env => {
-            text::print(&text::escaped_lines(&lines(&args.table.uri, &report)))?
-        }
+        Output::Text | Output::Ndjson | Output::Env => text::print(&lines(&args.table.uri, &report))?,
     }
     Ok(match report.verdict {
         Verdict::Healthy => 0,
@@ -69,35 +66,29 @@ fn repair(report: &Report) -> Option<String> {
 }
 
 fn lines(uri: &str, report: &Report) -> String {
-    let mut out = format!("{uri}: {}", word(&report.verdict));
-    if let Verdict::Inconclusive(why) = &report.verdict {
-        let _ = write!(out, ": {why}");
-    }
+    let mut out = vec![match &report.verdict {
+        Verdict::Inconclusive(why) => format!("{uri}: inconclusive: {why}"),
+        verdict => format!("{uri}: {}", word(verdict)),
+    }];
     if let (Some(connector), Some(generation)) = (&report.connector, report.generation) {
-        let _ = write!(out, "\n  connector {connector}, generation {generation}");
-    }
-    if let Some(cutover) = report.cutover {
-        let _ = write!(out, ", cutover step {cutover}");
-    }
-    if let Some(last) = report.last_step {
-        let _ = write!(out, ", last step {last}");
+        let step = |step: Option<Step>| step.map_or("unknown".to_string(), |s| s.to_string());
+        let (cutover, last) = (step(report.cutover), step(report.last_step));
+        out.push(format!("  connector {connector}, generation {generation}, cutover step {cutover}, last step {last}"));
     }
     let files = text::grouped(report.live_files as u64);
-    let _ = write!(out, "\n  checked: versions {} to {}, {files} live files", report.since, report.head);
+    out.push(format!("  checked: versions {} to {}, {files} live files", report.since, report.head));
     for finding in &report.findings {
-        let _ = write!(out, "\n  version {}: {} {}", finding.version, finding.rule, finding.message);
+        out.push(format!("  version {}: {} {}", finding.version, finding.rule, finding.message));
     }
     if let Some(command) = repair(report) {
-        let _ = write!(out, "\n  repair: {command}");
+        out.push(format!("  repair: {command}"));
     }
     for finding in &report.older {
-        let _ = write!(
-            out,
-            "\n  in an older generation, version {}: {} {}",
-            finding.version, finding.rule, finding.message
-        );
+        let Finding { version, rule, message, .. } = finding;
+        out.push(format!("  in an older generation, version {version}: {rule} {message}"));
     }
-    out
+    let lines: Vec<String> = out.iter().map(|line| text::escaped(line)).collect();
+    lines.join("\n")
 }
 
 #[derive(Serialize)]

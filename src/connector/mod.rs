@@ -88,6 +88,10 @@ pub struct Ended {
     pub hole: Option<Hole>,
 }
 
+/// How long is waited before something is tried again: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// One view delivered to one table.
 pub struct Connector {
     settings: ConnectorSettings,
@@ -124,15 +128,19 @@ impl Connector {
     ///
     /// Safe to drop at any point: the table is never wrong, and the next run goes on where it ends.
     pub async fn run(&mut self, until: Until) -> Result<Ended> {
-        let mut pause = Duration::from_secs(1);
+        let mut pause = FIRST_PAUSE;
         loop {
+            let begun = self.world.clock.boot();
             let ended = self.deliver(until).await;
+            if self.world.clock.boot().saturating_sub(begun) > LONGEST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
             match ended {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !until.ends_when_idle() => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "delivery is tried again in {pause:?}");
                     self.show(|s| s.phase = Phase::Retrying);
                     self.world.clock.sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(30));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
                     self.show(|s| s.phase = Phase::of_error(e.kind()));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Connector, Ended, Held, Phase, Until};
+use super::{Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until};
 use crate::change::Changes;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sink::{Applied, Sink};
 use crate::source::{Hole, Next};
 use crate::step::Step;
@@ -37,10 +37,12 @@ impl<'a> Pump<'a> {
             if self.ends_at.is_some_and(|end| self.reached >= end) {
                 return self.end(None).await;
             }
-            match self.connector.source.changes(self.reached).await? {
-                Next::Changes(changes) => self.take(changes).await?,
-                Next::Idle { hole } if self.until.ends_when_idle() => return self.end(hole).await,
-                Next::Idle { .. } => {
+            match self.connector.source.changes(self.reached).await {
+                // What was read before is good, and is not read again for it.
+                Err(e) => return self.end(None).await.and(Err(e)),
+                Ok(Next::Changes(changes)) => self.take(changes).await?,
+                Ok(Next::Idle { hole }) if self.until.ends_when_idle() => return self.end(hole).await,
+                Ok(Next::Idle { .. }) => {
                     if self.is_due() {
                         self.flush().await?;
                     }
@@ -57,7 +59,14 @@ impl<'a> Pump<'a> {
             Some(end) => changes.until(end)?,
             None => Some(changes),
         };
-        let Some(changes) = changes else { return Ok(()) };
+        let max_rows = self.connector.settings.commit.max_rows;
+        for part in changes.map_or(Ok(Vec::new()), |changes| changes.split(max_rows))? {
+            self.add(part).await?;
+        }
+        Ok(())
+    }
+
+    async fn add(&mut self, changes: Changes) -> Result<()> {
         let bounds = self.connector.settings.commit;
         let fits = |waiting: &Changes| {
             waiting.rows() + changes.rows() <= bounds.max_rows && waiting.bytes() + changes.bytes() <= bounds.max_bytes
@@ -96,32 +105,24 @@ impl<'a> Pump<'a> {
         age >= bounds.max_interval || waiting.rows() >= bounds.max_rows || waiting.bytes() >= bounds.max_bytes
     }
 
-    /// Commits what waits. The claim is made here, when there is something to write.
+    /// Commits what waits, however often it must be tried; nothing is read meanwhile. The claim is made here, when there
+    /// is something to write.
     async fn flush(&mut self) -> Result<()> {
         let Some(changes) = self.waiting.take() else { return Ok(()) };
-        let to = changes.range().to();
-        let sink = self.claimed().await?;
-        let applied = append(sink, changes.clone()).await;
-        let ours = sink.facts().ours().cloned();
-        let applied = match applied {
-            Ok(applied) => applied,
-            // The commit may be in doubt, and this sink alone can settle it: it is asked again with the same changes.
-            Err(e) if e.kind() == ErrorKind::Unavailable && !self.until.ends_when_idle() => {
-                tracing::warn!(event = "append_retried", connector = self.connector.name(), error = %e, "the append is tried again");
-                self.connector.show(|s| s.phase = Phase::Retrying);
-                self.waiting = Some(changes);
-                self.connector.world.clock.sleep(Duration::from_secs(1)).await;
-                return Ok(());
-            }
-            Err(e) => return Err(e),
+        let mut sink = match self.held.take() {
+            Some(Held::Sink(sink)) => sink,
+            Some(Held::Target(target)) => Box::new(target.claim().await?),
+            None => return Err(Error::internal("a table that could not be claimed is not written to")),
         };
+        let applied = self.append(&mut sink, &changes).await?;
         if let Applied::Committed { version, rows, bytes } = applied {
+            let to = changes.range().to().get();
             tracing::info!(
                 event = "appended",
                 connector = self.connector.name(),
                 version,
                 rows,
-                to = to.get(),
+                to,
                 "changes are committed"
             );
             self.connector.show(|s| {
@@ -130,20 +131,26 @@ impl<'a> Pump<'a> {
                 s.bytes += bytes;
             });
         }
-        self.connector.show_table(ours.as_ref());
+        self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);
-        self.connector.source.acknowledge(to).await
+        self.held = Some(Held::Sink(sink));
+        self.connector.source.acknowledge(changes.range().to()).await
     }
 
-    async fn claimed(&mut self) -> Result<&mut Sink> {
-        let sink = match self.held.take() {
-            Some(Held::Sink(sink)) => sink,
-            Some(Held::Target(target)) => Box::new(target.claim().await?),
-            None => return Err(crate::error::Error::internal("the claim of the table failed before")),
-        };
-        match self.held.insert(Held::Sink(sink)) {
-            Held::Sink(sink) => Ok(sink),
-            Held::Target(_) => Err(crate::error::Error::internal("a claimed table is a sink")),
+    /// Appends through the one sink that can settle a commit whose outcome is open.
+    async fn append(&mut self, sink: &mut Sink, changes: &Changes) -> Result<Applied> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match sink.append(changes.clone()).await {
+                Err(e) if e.kind() == ErrorKind::Unavailable && !self.until.ends_when_idle() => {
+                    let connector = self.connector.name();
+                    tracing::warn!(event = "append_retried", connector, error = %e, "the append is tried again in {pause:?}");
+                    self.connector.show(|s| s.phase = Phase::Retrying);
+                    self.connector.world.clock.sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                applied => return applied,
+            }
         }
     }
 
@@ -155,8 +162,4 @@ impl<'a> Pump<'a> {
         let last_step = self.held.as_ref().map(Held::last_step).transpose()?;
         Ok(Ended { last_step, hole })
     }
-}
-
-async fn append(sink: &mut Sink, changes: Changes) -> Result<Applied> {
-    sink.append(changes).await
 }

@@ -26,7 +26,9 @@ pub struct Reset {
 pub struct ResetPreview {
     /// The table as it is; `None` where there is none of ours.
     pub ours: Option<Ours>,
-    /// The step that the new generation would start from.
+    /// The generation that it would start.
+    pub generation: Generation,
+    /// The step that the generation would start from.
     pub cutover: Step,
 }
 
@@ -56,7 +58,9 @@ impl Connector {
         check_generation(ours.as_ref(), reset.expected_generation)?;
         let snapshot = self.source.snapshot(Pick::Reached { until: None }).await?;
         target.check_reload(snapshot.step, reset.older)?;
-        Ok(PreparedReset { preview: ResetPreview { ours, cutover: snapshot.step }, reset, target, snapshot })
+        let generation = ours.as_ref().map_or(Ok(Generation::FIRST), |ours| ours.generation.next())?;
+        let preview = ResetPreview { ours, generation, cutover: snapshot.step };
+        Ok(PreparedReset { preview, reset, target, snapshot })
     }
 
     /// Reloads the table with the state that `prepared` chose, or a later one where others appended since. Readers see
@@ -72,9 +76,10 @@ impl Connector {
     async fn reload(&mut self, prepared: PreparedReset) -> Result<Applied> {
         let PreparedReset { reset, preview, target, snapshot } = prepared;
         let (Standing::Ours(_), Some(seen)) = (target.standing(), &preview.ours) else {
-            let sink = self.load(target, snapshot).await?;
-            let version = sink.facts().version.unwrap_or(0);
-            return Ok(Applied::Committed { version, rows: sink.progress().rows(), bytes: sink.progress().bytes() });
+            self.show_snapshot(&target.progress(), snapshot.step);
+            let (sink, applied) = target.load_for(snapshot, reset.stamp).await?;
+            self.show_table(sink.facts().ours());
+            return Ok(applied);
         };
         let mut sink = target.claim().await?;
         // From the claim on nobody else starts a generation, so what holds here holds until the reload.

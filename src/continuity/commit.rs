@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use percent_encoding::percent_decode_str;
+
 use crate::continuity::stamp::CommitStamp;
 
 /// One version of a table.
@@ -54,6 +56,15 @@ pub struct FileId {
     pub vector: Option<String>,
 }
 
+impl FileId {
+    /// Whether the path, decoded, stays below the table's root.
+    pub fn is_inside(&self) -> bool {
+        let path = percent_decode_str(&self.path).decode_utf8_lossy();
+        let is_relative = !path.starts_with('/') && !path.contains("://") && !path.starts_with("file:");
+        is_relative && path.split(['/', '\\']).all(|part| part != "..")
+    }
+}
+
 /// A file added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Added {
@@ -103,6 +114,6 @@ impl Commit {
 
     /// The rows of all added files; `None` when a file does not tell.
     pub fn added_rows(&self) -> Option<u64> {
-        self.adds.iter().map(|a| a.rows).sum()
+        self.adds.iter().try_fold(0u64, |sum, a| Some(sum.saturating_add(a.rows?)))
     }
 }

@@ -94,6 +94,8 @@ pub enum Foreign {
     Maintenance,
     /// The table is no longer what our commits made it; why.
     Drift(String),
+    /// It cannot be told which of both; why.
+    Unclear(String),
 }
 
 /// The fold.
@@ -108,8 +110,11 @@ pub struct History {
     live: Option<HashMap<FileId, Live>>,
     segments: Vec<Segment>,
     findings: Vec<Finding>,
+    unclear: Vec<Finding>,
     /// The generation that a finding belongs to.
     context: Option<Generation>,
+    /// Whether the table is known to be ours before a commit of ours was seen.
+    known_as_ours: bool,
 }
 
 /// Where our last commit left the table.
@@ -132,6 +137,11 @@ impl History {
     pub fn from_the_middle(table: Option<Table>) -> Self {
         let stamp = table.as_ref().and_then(|t| TableStamp::decode(&t.properties).ok().flatten());
         Self { table, stamp, ..Self::default() }
+    }
+
+    /// Takes the table for ours from here on, though no commit of ours was seen.
+    pub fn know_as_ours(&mut self) {
+        self.known_as_ours = true;
     }
 
     /// Takes `live` for the live files after the last commit folded, when they are not known.
@@ -169,6 +179,21 @@ impl History {
         self.findings.push(Finding { version, generation: self.context, rule, message: message.into() });
     }
 
+    /// What could not be told, in version order, with the generation that it is about.
+    pub fn unclear(&self) -> &[Finding] {
+        &self.unclear
+    }
+
+    fn judge(&mut self, version: u64, foreign: Foreign) {
+        match foreign {
+            Foreign::Maintenance => {}
+            Foreign::Drift(message) => self.find(version, Rule::Drift, message),
+            Foreign::Unclear(message) => {
+                self.unclear.push(Finding { version, generation: self.context, rule: Rule::Drift, message });
+            }
+        }
+    }
+
     /// Goes on by one commit.
     pub fn fold(&mut self, commit: &Commit) {
         self.context = self.generation().max(commit.stamp().map(|s| s.generation));
@@ -178,8 +203,7 @@ impl History {
                 if !first {
                     self.find(commit.version, Rule::Chain, "the commit info is not the first action");
                 }
-                if output_rows.is_some_and(|n| n != stamp.rows.total()) {
-                    let shown = output_rows.unwrap_or_default();
+                if let Some(shown) = output_rows.filter(|n| *n != stamp.rows.total()) {
                     self.find(
                         commit.version,
                         Rule::Files,
@@ -191,10 +215,8 @@ impl History {
                 self.find(commit.version, Rule::Chain, format!("the commit info cannot be trusted: {why}"))
             }
             Author::Foreign(_) => {
-                if self.is_ours()
-                    && let Foreign::Drift(why) = self.classify(commit)
-                {
-                    self.find(commit.version, Rule::Drift, why);
+                if self.is_ours() {
+                    self.judge(commit.version, self.classify(commit));
                 }
             }
         }
@@ -205,9 +227,9 @@ impl History {
         }
     }
 
-    /// Whether a commit of ours was seen, or the table carries our properties.
+    /// Whether a commit of ours was seen, or the table is known to be ours.
     pub fn is_ours(&self) -> bool {
-        self.last.is_some() || self.stamp.is_some()
+        self.last.is_some() || self.stamp.is_some() || self.known_as_ours
     }
 
     /// What somebody else's commit does to a table of ours.
@@ -222,19 +244,9 @@ impl History {
         if let Some(feature) = commit.refused_features.first() {
             return drift(format!("a foreign commit demands the table feature {feature}, which is not known here"));
         }
-        let changed = commit.adds.iter().filter(|a| a.data_change).count()
-            + commit.removes.iter().filter(|r| r.data_change).count();
-        if changed > 0 {
-            return drift(format!(
-                "a foreign commit changes rows: it adds {} files and removes {}",
-                commit.adds.len(),
-                commit.removes.len()
-            ));
-        }
-        if let (Some(after), Some(removed)) = (commit.added_rows(), self.live_rows(commit))
-            && after != removed
-        {
-            return drift(format!("a foreign commit says it changes no rows, but replaces {removed} rows by {after}"));
+        match self.rows_kept(commit) {
+            Foreign::Maintenance => {}
+            other => return other,
         }
         if let Some(new) = &commit.table {
             if new.properties.contains_key(TXN_RETENTION) {
@@ -264,9 +276,33 @@ impl History {
         Foreign::Maintenance
     }
 
+    /// Whether a commit that should change no row says so, stays inside the table, and keeps the number of rows.
+    fn rows_kept(&self, commit: &Commit) -> Foreign {
+        let changed = commit.adds.iter().filter(|a| a.data_change).count()
+            + commit.removes.iter().filter(|r| r.data_change).count();
+        if changed > 0 {
+            let (added, removed) = (commit.adds.len(), commit.removes.len());
+            return Foreign::Drift(format!("the commit changes rows: it adds {added} files and removes {removed}"));
+        }
+        if let Some(outside) = commit.adds.iter().find(|a| !a.file.is_inside()) {
+            return Foreign::Drift(format!(
+                "the commit adds the file {}, which lies outside the table",
+                outside.file.path
+            ));
+        }
+        match (commit.added_rows(), self.live_rows(commit)) {
+            (Some(after), Some(before)) if after != before => Foreign::Drift(format!(
+                "the commit says that it changes no rows, but replaces {before} rows by {after}"
+            )),
+            (Some(_), Some(_)) => Foreign::Maintenance,
+            _ if commit.adds.is_empty() && commit.removes.is_empty() => Foreign::Maintenance,
+            _ => Foreign::Unclear("the commit replaces files, and how many rows they hold cannot be told".into()),
+        }
+    }
+
     fn live_rows(&self, commit: &Commit) -> Option<u64> {
         let live = self.live.as_ref()?;
-        commit.removes.iter().map(|r| live.get(&r.file).and_then(|l| l.rows)).sum()
+        commit.removes.iter().try_fold(0u64, |sum, r| Some(sum.saturating_add(live.get(&r.file)?.rows?)))
     }
 
     fn fold_ours(&mut self, commit: &Commit, stamp: &CommitStamp) {
@@ -442,6 +478,7 @@ impl History {
             self.find(at, Rule::Drift, format!("a commit of ours has the unknown action {:?}", commit.unknown_actions));
         }
         if stamp.kind == Kind::Maintenance {
+            self.judge(at, self.rows_kept(commit));
             return;
         }
         let Some(rows) = commit.added_rows() else {

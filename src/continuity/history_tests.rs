@@ -155,7 +155,7 @@ impl Model {
                 );
             }
             Event::Claim => {
-                let epoch = self.last.epoch.next();
+                let epoch = self.last.epoch.next().unwrap();
                 let (rows, digest) = (RowCounts::default(), Digest::EMPTY);
                 self.ours(
                     CommitStamp { kind: Kind::Mark, epoch, writer: format!("w{epoch}"), rows, digest, ..next },
@@ -165,7 +165,7 @@ impl Model {
                 );
             }
             Event::Reload { ahead, files } => {
-                let (to, generation) = (later(*ahead), self.last.generation.next());
+                let (to, generation) = (later(*ahead), self.last.generation.next().unwrap());
                 self.reload(CommitStamp { kind: Kind::Reload, from: None, to, generation, ..next }, *files);
             }
             Event::Compact => {

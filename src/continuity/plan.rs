@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::change::Changes;
 use crate::continuity::stamp::{Layout, Mode, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
@@ -134,7 +133,7 @@ pub enum AppendPlan {
 /// The epoch of a new claim on a table of ours.
 pub fn claim(ours: &Ours, identity: &Identity) -> Result<Epoch> {
     same_connector(ours, identity)?;
-    Ok(ours.epoch.next())
+    ours.epoch.next()
 }
 
 /// Whether a claim still holds at the table's head.
@@ -182,7 +181,7 @@ pub fn reload(
     };
     check_claim(ours, claim)?;
     check_reload(standing, identity, request)?;
-    Ok(ReloadPlan::Go { generation: ours.generation.next(), epoch: claim.epoch })
+    Ok(ReloadPlan::Go { generation: ours.generation.next()?, epoch: claim.epoch })
 }
 
 /// Whether a reload would be refused for what the table is, whoever claims it.
@@ -265,18 +264,11 @@ pub fn check_follow(ours: &Ours, identity: &Identity) -> Result<()> {
 pub fn check_not_behind(ours: &Ours, latest: Step) -> Result<()> {
     if latest < ours.last_step {
         return Err(Error::continuity_lost(format!(
-            "the source is behind the table: it ends at step {latest}, the table at {}; restore the source, or reset with --allow-older",
+            "the source is behind the table: it ends at step {latest}, the table at {}; restore the source, or take readers back with `cutover reset --allow-older`",
             ours.last_step
         )));
     }
     Ok(())
-}
-
-/// Cuts `changes` to what a planned append covers.
-pub fn cut(changes: Changes, planned: StepRange) -> Result<Changes> {
-    changes
-        .after(planned.from())?
-        .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))
 }
 
 fn same_connector(ours: &Ours, identity: &Identity) -> Result<()> {

@@ -32,6 +32,9 @@ pub const COLUMN_OP: &str = "__op";
 pub const USER_METADATA: &str = "userMetadata";
 /// Begins the name of every data file of ours.
 pub const FILE_PREFIX: &str = "cutover-";
+/// Begins the names of a first load's data files: a folder that holds no others and no log was left by one that did not
+/// end, and not by a table whose log is lost.
+pub const FIRST_LOAD_PREFIX: &str = "cutover-load-";
 /// The property that makes other engines forget `txn`; a table that sets it cannot be ours.
 pub const TXN_RETENTION: &str = "delta.setTransactionRetentionDuration";
 
@@ -131,9 +134,9 @@ impl RowCounts {
 
 impl std::ops::AddAssign for RowCounts {
     fn add_assign(&mut self, other: Self) {
-        self.i += other.i;
-        self.u += other.u;
-        self.d += other.d;
+        self.i = self.i.saturating_add(other.i);
+        self.u = self.u.saturating_add(other.u);
+        self.d = self.d.saturating_add(other.d);
     }
 }
 

@@ -15,7 +15,6 @@ use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
 use super::{DataFile, FileSettings, Written};
 use crate::clock::World;
-use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
@@ -35,6 +34,7 @@ pub(super) struct Job {
     properties: WriterProperties,
     target_file_size: u64,
     indexed_columns: usize,
+    prefix: &'static str,
     world: World,
     encoded: AtomicU64,
 }
@@ -52,6 +52,7 @@ impl Job {
             properties,
             target_file_size: settings.target_file_size,
             indexed_columns: settings.indexed_columns,
+            prefix: settings.prefix,
             world: world.clone(),
             encoded: AtomicU64::new(0),
         }
@@ -144,7 +145,7 @@ struct OpenFile {
 
 impl OpenFile {
     fn new(job: &Job, overlap: Overlap) -> Result<Self> {
-        let name = format!("{FILE_PREFIX}{}.parquet", job.world.ids.draw());
+        let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
         let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
             .map_err(|e| not_encoded(&name, e))?;

@@ -20,6 +20,7 @@ use std::str::FromStr;
 
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 
+use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
@@ -107,6 +108,8 @@ pub struct FileSettings {
     pub threads: usize,
     /// The number of leading top-level columns that get statistics, 32 by default.
     pub indexed_columns: usize,
+    /// How the files' names begin, [`FILE_PREFIX`] by default.
+    pub prefix: &'static str,
 }
 
 impl Default for FileSettings {
@@ -116,6 +119,7 @@ impl Default for FileSettings {
             target_file_size: 128 << 20,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8)),
             indexed_columns: 32,
+            prefix: FILE_PREFIX,
         }
     }
 }

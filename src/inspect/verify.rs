@@ -6,13 +6,13 @@ use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
 use super::{contiguous, listing};
-use crate::continuity::commit::FileId;
-use crate::continuity::history::{Finding, History, Live, Rule, Segment};
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::commit::{Commit, FileId};
+use crate::continuity::history::{Finding, History, Rule, Segment};
+use crate::continuity::stamp::{Kind, TableStamp};
 use crate::epoch::Epoch;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
-use crate::log::{Log, Replayed};
+use crate::log::{Listing, Log, Replayed, live_map};
 use crate::step::Step;
 
 /// What the check comes to.
@@ -60,42 +60,29 @@ pub struct Report {
 /// Checks the table, from `since_version` or the oldest entry of the log on.
 pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
     let (listing, head) = listing(log).await?;
-    let versions: Vec<u64> =
-        contiguous(&listing, head).into_iter().filter(|v| since_version.is_none_or(|since| *v >= since)).collect();
+    if let Some(since) = since_version.filter(|since| *since > head) {
+        return Err(Error::refused(format!(
+            "the table ends at version {head}, so nothing since {since} can be checked"
+        )));
+    }
+    let whole = contiguous(&listing, head);
+    let start = whole.first().copied().unwrap_or(head.saturating_add(1));
+    let versions: Vec<u64> = whole.into_iter().filter(|v| since_version.is_none_or(|since| *v >= since)).collect();
     let since = versions.first().copied().unwrap_or(head);
-    let replayed = log.replay(None).await;
+    // Of a table that goes on meanwhile, what stood at this head is checked.
+    let replayed = loaded(log.replay(Some(head)).await)?;
     let mut history = match since.checked_sub(1) {
         None => History::from_the_start(),
         Some(before) => History::from_the_middle(log.replay(Some(before)).await.ok().map(|r| r.metadata.table())),
     };
     // What a clean-up took lies below a checkpoint; an entry that is missing above the newest one is a loss.
-    let start = contiguous(&listing, head).first().copied().unwrap_or(head + 1);
-    if start > 0 && listing.checkpoints.last().is_none_or(|checkpoint| *checkpoint < start - 1) {
+    if start > 0 && listing.checkpoints.last().is_none_or(|checkpoint| checkpoint.saturating_add(1) < start) {
         history.find(start - 1, Rule::Files, format!("the log entry of version {} is missing", start - 1));
     }
-    let mut checkpoints = listing.checkpoints.range(since..).copied().peekable();
-    let mut commits = std::pin::pin!(log.commits(versions));
-    while let Some((version, commit)) = commits.next().await {
-        match commit {
-            Ok(Some(commit)) => history.fold(&commit),
-            Ok(None) => history.find(version, Rule::Files, format!("the log entry of version {version} is missing")),
-            Err(e) if e.kind() == ErrorKind::Corrupt => history.find(version, Rule::Files, e.message().to_string()),
-            Err(e) => return Err(e),
-        }
-        if checkpoints.next_if(|c| *c <= version).is_some()
-            && history.live().is_none()
-            && let Ok(files) = log.live_files_at(version).await
-        {
-            history.know_live_files(|| {
-                let live =
-                    |f: &crate::log::LiveFile| Live { size: f.size.unsigned_abs(), rows: f.rows, added_at: version };
-                files.iter().map(|f| (f.id(), live(f))).collect()
-            });
-        }
-    }
+    let ours = replayed.as_ref().is_ok_and(is_ours);
+    fold(log, &listing, versions, &mut history, ours).await?;
     let replayed = match replayed {
         Ok(replayed) => Some(replayed),
-        Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
         Err(e) => {
             history.find(head, Rule::Files, format!("the log cannot be loaded: {}", e.message()));
             None
@@ -108,7 +95,71 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
             live_files = found;
         }
     }
-    Ok(report(history, replayed.as_ref(), head, since, live_files))
+    Ok(report(&history, replayed.as_ref(), head, since, live_files))
+}
+
+/// A storage that cannot be read ends the check; a log that cannot be loaded is a finding of it.
+fn loaded(replayed: Result<Replayed>) -> Result<Result<Replayed>> {
+    match replayed {
+        Err(e) if e.kind() == ErrorKind::Unavailable => Err(e),
+        other => Ok(other),
+    }
+}
+
+fn is_ours(replayed: &Replayed) -> bool {
+    let properties = !matches!(TableStamp::decode(&replayed.metadata.configuration), Ok(None));
+    properties || replayed.step.is_some() || replayed.epoch.is_some()
+}
+
+/// Folds the entries. Whose the table was before the first commit of ours shows in that commit: a reload may have taken
+/// it from others, anything else follows commits of ours that the log no longer holds.
+async fn fold(log: &Log, listing: &Listing, versions: Vec<u64>, history: &mut History, ours: bool) -> Result<()> {
+    let mut undecided: Vec<Commit> = Vec::new();
+    let from_the_middle = versions.first().is_some_and(|first| *first > 0);
+    let mut is_decided = !from_the_middle;
+    let mut commits = std::pin::pin!(log.commits(versions));
+    while let Some((version, commit)) = commits.next().await {
+        let commit = match commit {
+            Ok(Some(commit)) => commit,
+            Ok(None) => {
+                history.find(version, Rule::Files, format!("the log entry of version {version} is missing"));
+                continue;
+            }
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                history.find(version, Rule::Files, e.message().to_string());
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        let kind = commit.stamp().map(|s| s.kind);
+        undecided.push(commit);
+        if is_decided || kind.is_some() {
+            if !is_decided && kind != Some(Kind::Reload) {
+                history.know_as_ours();
+            }
+            is_decided = true;
+            for commit in undecided.drain(..) {
+                fold_one(log, listing, history, &commit).await;
+            }
+        }
+    }
+    if ours {
+        history.know_as_ours();
+    }
+    for commit in undecided {
+        fold_one(log, listing, history, &commit).await;
+    }
+    Ok(())
+}
+
+async fn fold_one(log: &Log, listing: &Listing, history: &mut History, commit: &Commit) {
+    history.fold(commit);
+    if listing.checkpoints.contains(&commit.version)
+        && history.live().is_none()
+        && let Ok(files) = log.live_files_at(commit.version).await
+    {
+        history.know_live_files(|| live_map(&files, commit.version));
+    }
 }
 
 /// What survives log clean-up must agree with the newest commit.
@@ -170,13 +221,16 @@ async fn check_files(log: &Log, history: &mut History, replayed: &Replayed) -> R
     let mut broken: Vec<(u64, String)> = Vec::new();
     for (id, size) in &replay {
         let added_at = history.live().and_then(|l| l.get(id)).map_or(replayed.version, |l| l.added_at);
+        if !id.is_inside() {
+            broken.push((added_at, format!("the file {} lies outside the table", id.path)));
+            continue;
+        }
         let path = percent_decode_str(&id.path).decode_utf8_lossy();
         match sizes.get(path.as_ref()) {
             Some(found) if found == size => {}
             Some(found) => {
-                broken.push((added_at, format!("the file {} has {found} bytes, the log says {size}", id.path)))
+                broken.push((added_at, format!("the file {} has {found} bytes, the log says {size}", id.path)));
             }
-            None if path.contains("://") => {}
             None => broken.push((added_at, format!("the file {} is gone", id.path))),
         }
     }
@@ -187,7 +241,7 @@ async fn check_files(log: &Log, history: &mut History, replayed: &Replayed) -> R
     Ok(Some(replay.len()))
 }
 
-fn report(history: History, replayed: Option<&Replayed>, head: u64, since: u64, live_files: usize) -> Report {
+fn report(history: &History, replayed: Option<&Replayed>, head: u64, since: u64, live_files: usize) -> Report {
     let stamp = replayed.map(|r| TableStamp::decode(&r.metadata.configuration));
     let last = history.last().map(|l| l.stamp.clone());
     let generation = history.generation();
@@ -196,12 +250,15 @@ fn report(history: History, replayed: Option<&Replayed>, head: u64, since: u64, 
     let foreign_contract = matches!(&stamp, Some(Err(e)) if e.kind() == ErrorKind::Incompatible);
     let carries_txn = replayed.is_some_and(|r| r.step.is_some() || r.epoch.is_some());
     let stamp = stamp.and_then(Result::ok).flatten();
+    let unclear = history.unclear().iter().find(|f| f.generation.is_none() || f.generation >= generation);
     let verdict = if foreign_contract {
         Verdict::Inconclusive("the table has a contract number that this program does not know".into())
-    } else if last.is_none() && stamp.is_none() && !carries_txn {
+    } else if last.is_none() && stamp.is_none() && !carries_txn && (replayed.is_some() || since == 0) {
         Verdict::Inconclusive("the table is not ours: it has neither properties nor commits of ours".into())
     } else if !findings.is_empty() {
         Verdict::Broken
+    } else if let Some(unclear) = unclear {
+        Verdict::Inconclusive(format!("version {}: {}", unclear.version, unclear.message))
     } else if last.is_none() {
         Verdict::Inconclusive(
             "the log no longer holds a commit of ours, so only files and properties were checked".into(),

@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -15,23 +14,24 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
+use crate::clock::Ids;
+
 /// Syncs each object before its name appears, and the directory before the write is acknowledged.
 #[derive(Debug)]
 pub(super) struct SyncedStore {
     files: LocalFileSystem,
-    staged: AtomicU64,
+    ids: Ids,
 }
 
 impl SyncedStore {
     pub(super) fn new(files: LocalFileSystem) -> Self {
-        Self { files, staged: AtomicU64::new(0) }
+        Self { files, ids: Ids::from_system() }
     }
 
-    /// A name beside `path` that no reader of the table looks at, unique among living processes.
+    /// A name beside `path` that no reader of the table looks at and nobody else draws.
     fn stage(&self, path: &FsPath) -> PathBuf {
-        let n = self.staged.fetch_add(1, Ordering::Relaxed);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path.with_file_name(format!(".{name}.{}.{n}.tmp", std::process::id()))
+        path.with_file_name(format!(".{name}.{}.tmp", self.ids.draw()))
     }
 }
 
@@ -52,7 +52,9 @@ impl ObjectStore for SyncedStore {
         let path = self.files.path_to_filesystem(location)?;
         let staged = self.stage(&path);
         let name = location.to_string();
-        blocking(move || write(&path, &staged, &payload, create).map_err(|e| store_error(name, e))).await
+        blocking(move || write(&path, &staged, &payload, create).map_err(|e| store_error(name, e))).await?;
+        let e_tag = self.files.get_opts(location, GetOptions::new().with_head(true)).await?.meta.e_tag;
+        Ok(PutResult { e_tag, version: None })
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -117,15 +119,16 @@ impl MultipartUpload for SyncedUpload {
 }
 
 /// Writes and syncs a staged file, gives it its name, syncs the directory.
-fn write(path: &FsPath, staged: &FsPath, payload: &PutPayload, create: bool) -> io::Result<PutResult> {
+fn write(path: &FsPath, staged: &FsPath, payload: &PutPayload, create: bool) -> io::Result<()> {
+    let opened = || OpenOptions::new().write(true).create_new(true).open(staged);
+    let mut file = match opened() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            create_parent(path)?;
+            opened()?
+        }
+        file => file?,
+    };
     let named = (|| {
-        let mut file = match OpenOptions::new().write(true).create_new(true).open(staged) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                create_parent(path)?;
-                OpenOptions::new().write(true).create_new(true).open(staged)?
-            }
-            opened => opened?,
-        };
         for chunk in payload {
             file.write_all(chunk)?;
         }
@@ -140,7 +143,7 @@ fn write(path: &FsPath, staged: &FsPath, payload: &PutPayload, create: bool) -> 
     if named.as_ref().map_or_else(|e| e.kind() == io::ErrorKind::AlreadyExists, |()| true) {
         sync_parent(path)?;
     }
-    named.map(|()| PutResult { e_tag: None, version: None })
+    named
 }
 
 fn create_parent(path: &FsPath) -> io::Result<()> {
@@ -162,6 +165,9 @@ fn store_error(path: String, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: error.into() },
         io::ErrorKind::NotFound => Error::NotFound { path, source: error.into() },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotADirectory => {
+            Error::PermissionDenied { path, source: error.into() }
+        }
         _ => Error::Generic { store: "SyncedStore", source: error.into() },
     }
 }

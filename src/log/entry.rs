@@ -1,6 +1,7 @@
 //! One log entry: our actions as JSON lines, and anybody's lines as a [`Commit`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -38,6 +39,15 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// How long removed files stay where the table does not say: a week.
+    pub const FILE_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+    /// How long others leave files alone that no version names, by `delta.deletedFileRetentionDuration`.
+    pub fn file_retention(&self) -> Duration {
+        let text = self.configuration.get("delta.deletedFileRetentionDuration");
+        text.and_then(|text| interval(text)).unwrap_or(Self::FILE_RETENTION)
+    }
+
     /// What continuity needs of it.
     pub fn table(&self) -> Table {
         Table {
@@ -46,6 +56,21 @@ impl Metadata {
             properties: self.configuration.clone(),
         }
     }
+}
+
+/// An interval such as `interval 2 days`.
+fn interval(text: &str) -> Option<Duration> {
+    let mut words = text.split_whitespace().filter(|word| !word.eq_ignore_ascii_case("interval"));
+    let (number, unit) = (words.next()?.parse::<u64>().ok()?, words.next()?.to_lowercase());
+    let seconds = match unit.trim_end_matches('s') {
+        "week" => 7 * 24 * 60 * 60,
+        "day" => 24 * 60 * 60,
+        "hour" => 60 * 60,
+        "minute" => 60,
+        "second" => 1,
+        _ => return None,
+    };
+    Some(Duration::from_secs(number.checked_mul(seconds)?))
 }
 
 /// The `protocol` action.
@@ -249,10 +274,15 @@ pub(super) fn records_of(stats: &str) -> Option<u64> {
 struct FileAction {
     path: String,
     size: Option<u64>,
-    #[serde(default)]
+    #[serde(default = "changes_data")]
     data_change: bool,
     stats: Option<String>,
     deletion_vector: Option<Value>,
+}
+
+/// What an action without the word says is not known to be harmless.
+fn changes_data() -> bool {
+    true
 }
 
 impl FileAction {
@@ -274,4 +304,18 @@ pub(super) fn vector_id(descriptor: &Value) -> Option<String> {
 pub(super) struct TxnAction {
     pub(super) app_id: String,
     pub(super) version: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_read_in_the_units_that_people_write() {
+        for (text, hours) in
+            [("interval 2 days", Some(48)), ("INTERVAL 1 week", Some(168)), ("7 hours", Some(7)), ("soon", None)]
+        {
+            assert_eq!(interval(text), hours.map(|h| Duration::from_secs(h * 3600)), "{text}");
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! What the table says of itself at its head: read anew, then advanced by each own commit.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::entry::{Metadata, Protocol};
-use super::{LiveFile, Log, Replayed, features};
-use crate::continuity::commit::Commit;
-use crate::continuity::history::History;
+use super::{Listing, LiveFile, Log, Replayed, features};
+use crate::continuity::commit::{Commit, FileId};
+use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
 use crate::continuity::stamp::{CommitStamp, Kind, TXN_RETENTION, TableStamp};
 use crate::epoch::Epoch;
@@ -35,6 +36,7 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeadMark {
     pub(super) size: u64,
+    pub(super) tag: Option<String>,
     pub(super) checkpoint: Option<(u64, chrono::DateTime<chrono::Utc>)>,
 }
 
@@ -57,9 +59,9 @@ impl Log {
         let checked = self.world.clock.boot();
         let listing = self.list(0).await?;
         if listing.head().is_none() {
-            if let Some(object) = self.foreign_object().await? {
+            if let Some(object) = self.object_without_log().await? {
                 return Err(Error::refused(format!(
-                    "the folder {} has files ({object} among them) but no Delta log; choose an empty folder or a Delta table",
+                    "the folder {} has files ({object} among them) but no Delta log; restore its _delta_log, or choose an empty folder or a Delta table",
                     self.location().uri()
                 )));
             }
@@ -73,7 +75,10 @@ impl Log {
                 checked,
             });
         }
-        let replayed = self.kernel.replay(None).await?;
+        let replayed = match self.kernel.replay(None).await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Err(self.diagnose(&listing, e).await),
+            other => other?,
+        };
         let version = replayed.version;
         // A later entry that a replay passes over is one that it could not read.
         if listing.versions.last().is_some_and(|newest| *newest > version) {
@@ -95,7 +100,10 @@ impl Log {
                 other => other.ok().flatten(),
             };
             let step = replayed.step.map(Step::from_i64).transpose()?;
-            let epoch = replayed.epoch.map(|e| Epoch::new(e.unsigned_abs())).transpose()?;
+            let epoch = replayed
+                .epoch
+                .map(|e| u64::try_from(e).map_err(|_| negative_epoch(e)).and_then(Epoch::new))
+                .transpose()?;
             Standing::Ours(Box::new(self.ours(version, stamp, step, epoch).await?))
         };
         Ok(Facts {
@@ -188,21 +196,80 @@ impl Log {
         })
     }
 
-    /// The first rule that the newest commits break.
+    /// The first rule that the newest commits break, or what of them cannot be told.
     async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
-        // A foreign change of metadata is judged against what stood before it.
-        let before = match first.version.checked_sub(1) {
-            Some(before) if since.iter().any(|c| c.stamp().is_none() && c.table.is_some()) => {
-                let earlier = if first.stamp().is_some() { first.version } else { before };
-                self.kernel.replay(Some(earlier)).await.ok().map(|r| r.metadata.table())
-            }
-            _ => None,
+        let foreign = || since.iter().filter(|c| c.stamp().is_none());
+        // What others did is judged against what stood before it. A reload says that itself; an append of ours changes
+        // neither metadata nor the files that were live before it.
+        let kind = first.stamp().map(|s| s.kind);
+        let before = match kind {
+            Some(Kind::Reload) => None,
+            Some(_) => Some(first.version),
+            None => first.version.checked_sub(1),
         };
-        let mut history = History::from_the_middle(before);
-        since.iter().for_each(|commit| history.fold(commit));
-        Ok(history.findings().first().map(|f| format!("version {}: {}", f.version, f.message)))
+        let (needs_table, needs_files) =
+            (foreign().any(|c| c.table.is_some()), foreign().any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
+        let mut history = History::from_the_middle(None);
+        if let Some(before) = before {
+            if needs_table {
+                match self.kernel.replay(Some(before)).await {
+                    Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
+                    Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                    Err(_) => {
+                        return Ok(Some(
+                            "others changed the metadata, and what it was before cannot be read any more".into(),
+                        ));
+                    }
+                }
+            }
+            if kind.is_none()
+                && needs_files
+                && let Ok(files) = self.kernel.live_files(before).await
+            {
+                history.know_live_files(|| live_map(&files, before));
+            }
+        }
+        history.know_as_ours();
+        for commit in since {
+            history.fold(commit);
+            if commit.version == first.version && kind.is_some() && needs_files && history.live().is_none() {
+                let files = self.kernel.live_files(first.version).await?;
+                history.know_live_files(|| live_map(&files, first.version));
+            }
+        }
+        let found = history.findings().first().or(history.unclear().first());
+        Ok(found.map(|f| format!("version {}: {}", f.version, f.message)))
     }
+
+    /// Why a log cannot be loaded, by the entry that is to blame where one can be named.
+    async fn diagnose(&self, listing: &Listing, error: Error) -> Error {
+        let Some(head) = listing.head() else { return error };
+        let end = listing.checkpoints.last().map_or(0, |checkpoint| checkpoint + 1);
+        for version in (end..=head).rev() {
+            match self.commit(version).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    return Error::corrupt(format!("the log entry of version {version} is missing; {RESTORE}"))
+                        .with_source(error);
+                }
+                Err(e) => return Error::corrupt(format!("{}; {RESTORE}", e.message())).with_source(error),
+            }
+        }
+        Error::corrupt(format!("{}; {RESTORE}", error.message())).with_source(error)
+    }
+}
+
+fn negative_epoch(epoch: i64) -> Error {
+    Error::corrupt(format!("the table's txn holds the epoch {epoch}, which is no epoch of ours"))
+}
+
+const RESTORE: &str = "see what `cutover verify` finds, and restore the damaged files of _delta_log";
+
+/// Live files as the fold knows them.
+pub fn live_map(files: &[LiveFile], version: u64) -> HashMap<FileId, Live> {
+    let live = |f: &LiveFile| Live { size: f.size.unsigned_abs(), rows: f.rows, added_at: version };
+    files.iter().map(|f| (f.id(), live(f))).collect()
 }
 
 /// How properties, txn and our last commit contradict each other.

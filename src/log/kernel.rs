@@ -12,7 +12,6 @@ use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
 use object_store::path::Path;
 use serde_json::{Value, json};
-use url::Url;
 
 use super::entry::{Metadata, Protocol, records_of, vector_id};
 use super::location::Location;
@@ -57,9 +56,7 @@ impl LiveFile {
                 self.path
             ))
         };
-        // The store would drop a leading slash, encoded or not, and take the path for a relative one.
-        let absolute = self.path.starts_with('/') || self.path.to_ascii_lowercase().starts_with("%2f");
-        if absolute || Url::parse(&self.path).is_ok() {
+        if !self.id().is_inside() {
             return Err(outside());
         }
         let path = Path::from_url_path(&self.path).map_err(|e| outside().with_source(e))?;

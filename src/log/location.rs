@@ -48,7 +48,7 @@ pub struct Location {
     url: Url,
     store: Arc<dyn ObjectStore>,
     root: Arc<dyn ObjectStore>,
-    cheap: bool,
+    access: Access,
 }
 
 impl Location {
@@ -59,7 +59,9 @@ impl Location {
         match uri.split_once("://") {
             None => Self::local(PathBuf::from(uri), access),
             Some(("file", _)) => {
-                let path = Url::parse(uri).ok().and_then(|url| url.to_file_path().ok());
+                // A query or fragment would be dropped without a word.
+                let url = Url::parse(uri).ok().filter(|url| url.query().is_none() && url.fragment().is_none());
+                let path = url.and_then(|url| url.to_file_path().ok());
                 let path = path.ok_or_else(|| {
                     Error::config(format!("{uri:?} names no local path; write file:///path/to/table"))
                 })?;
@@ -77,11 +79,16 @@ impl Location {
         let uri = "memory:///".to_string();
         #[expect(clippy::expect_used, reason = "a constant")]
         let url = Url::parse(&uri).expect("a valid URL");
-        Self { uri, url, root: Arc::clone(&store), store, cheap: true }
+        Self { uri, url, root: Arc::clone(&store), store, access: Access::Write(Durability::None) }
     }
 
     fn local(path: PathBuf, access: Access) -> Result<Self> {
         let bad = |why: &str| Error::config(format!("the table's path {} {why}", path.display()));
+        if is_ambiguous(&path) {
+            return Err(bad(
+                "holds a backslash or a %XX sequence, which readers take for something else; choose another",
+            ));
+        }
         let absolute = std::path::absolute(&path).map_err(|e| bad("is not usable").with_source(e))?;
         if absolute.components().any(|c| c == Component::ParentDir) && !absolute.exists() {
             return Err(bad("does not exist and goes up by \"..\"; write it without"));
@@ -100,7 +107,12 @@ impl Location {
             Access::Write(Durability::None) | Access::Read => Arc::new(files),
         };
         let store = Arc::new(PrefixStore::new(Arc::clone(&root), prefix));
-        Ok(Self { uri: path.display().to_string(), url, store, root, cheap: true })
+        Ok(Self { uri: path.display().to_string(), url, store, root, access })
+    }
+
+    /// What the table was opened for.
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// The URI as it was given; for messages.
@@ -122,9 +134,14 @@ impl Location {
     pub(super) fn root(&self) -> &Arc<dyn ObjectStore> {
         &self.root
     }
+}
 
-    /// Whether looking at one object costs little beside a commit.
-    pub(super) fn looks_are_cheap(&self) -> bool {
-        self.cheap
-    }
+/// Whether readers that decode URLs would look for another path.
+fn is_ambiguous(path: &std::path::Path) -> bool {
+    let text = path.to_string_lossy();
+    let is_escape = |(at, _): (usize, &str)| {
+        let digits = text.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
+    };
+    text.contains('\\') || text.match_indices('%').any(is_escape)
 }

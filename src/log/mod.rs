@@ -15,7 +15,7 @@ mod read;
 
 pub use checkpoint::Cadence;
 pub use entry::{AddAction, Metadata, Protocol};
-pub use facts::Facts;
+pub use facts::{Facts, live_map};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use metadata::table_schema;

@@ -32,8 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What became of a put.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The version is ours.
-    Committed,
+    /// The version is ours; its entry's tag, where the storage tells.
+    Committed(Option<String>),
     /// The table moved on: read the facts anew and plan again.
     Conflict,
     /// It may yet appear: the same entry must be put again before anything else.
@@ -74,7 +74,7 @@ impl Entry {
 
 impl Log {
     /// The entry of `proposal` for the version after `facts`.
-    pub fn entry(&self, facts: &Facts, proposal: &Proposal) -> Result<Entry> {
+    pub(crate) fn entry(&self, facts: &Facts, proposal: &Proposal) -> Result<Entry> {
         let millis = self.world.clock.unix_millis();
         let mut lines = Lines::default();
         let info = entry::commit_info(&proposal.stamp, &proposal.adds, proposal.removes.len(), millis)?;
@@ -110,10 +110,19 @@ impl Log {
         Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into() })
     }
 
-    /// Puts `entry`, made for the version after `facts`. The one place that writes a table version.
+    /// Puts `entry`, made of `proposal` for the version after `facts`, and moves `facts` on when it is committed. The one
+    /// place that writes a table version.
     ///
     /// Fails only where nothing was written and trying again is pointless.
-    pub async fn put(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+    pub(crate) async fn put(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal) -> Result<Outcome> {
+        let outcome = self.attempt(facts, entry).await?;
+        if let Outcome::Committed(tag) = &outcome {
+            self.advance(facts, entry, proposal, tag.clone());
+        }
+        Ok(outcome)
+    }
+
+    async fn attempt(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
         if !self.is_head(facts).await? {
             return Ok(Outcome::Conflict);
         }
@@ -123,7 +132,7 @@ impl Log {
             let path = version_path(entry.version);
             let put = self.store().put_opts(&path, PutPayload::from(entry.bytes.clone()), PutMode::Create.into()).await;
             let error = match put {
-                Ok(_) => return self.confirm(facts, entry).await,
+                Ok(put) => return self.confirm(facts, entry, put.e_tag).await,
                 Err(error) => error,
             };
             match self.read(entry.version).await {
@@ -147,21 +156,22 @@ impl Log {
     async fn settle(&self, facts: &Facts, entry: &Entry, found: &[u8]) -> Result<Outcome> {
         let ours =
             entry::parse(entry.version, found).is_ok_and(|c| c.stamp().is_some_and(|s| s.commit == entry.commit));
-        if ours { self.confirm(facts, entry).await } else { Ok(Outcome::Conflict) }
+        if ours { self.confirm(facts, entry, None).await } else { Ok(Outcome::Conflict) }
     }
 
-    /// A put that took long may have landed below the head of a log that was cleaned up meanwhile.
-    async fn confirm(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+    /// A put that took long may have landed below the head of a log that was cleaned up meanwhile: then the base is gone.
+    async fn confirm(&self, facts: &Facts, entry: &Entry, tag: Option<String>) -> Result<Outcome> {
         if self.world.clock.boot().saturating_sub(facts.checked) <= STALE {
-            return Ok(Outcome::Committed);
+            return Ok(Outcome::Committed(tag));
         }
-        let listing = match self.list(entry.version).await {
+        let base = facts.version.unwrap_or(entry.version);
+        let listing = match self.list(base).await {
             Ok(listing) => listing,
             Err(e) => return Ok(Outcome::Unknown(e)),
         };
         let head = listing.head().unwrap_or(entry.version);
-        let whole = (entry.version..=head).all(|v| listing.versions.contains(&v));
-        Ok(if whole { Outcome::Committed } else { Outcome::Conflict })
+        let whole = (base..=head).all(|v| listing.versions.contains(&v));
+        Ok(if whole { Outcome::Committed(tag) } else { Outcome::Conflict })
     }
 
     /// Whether the version of `facts` is still the head, as far as can be told without a race; a free name alone is no proof.
@@ -173,16 +183,14 @@ impl Log {
         if stale && self.list(version).await?.head() != Some(version) {
             return Ok(false);
         }
-        if stale || self.location().looks_are_cheap() {
-            return Ok(self.head_mark(version).await? == facts.head);
-        }
-        Ok(true)
+        let found = self.head_mark(version).await?;
+        Ok(matches!((&found, &facts.head), (Some(found), Some(known)) if found.is(known)))
     }
 
     /// What the head of `version` is known by; `None` when it is gone.
     pub(super) async fn head_mark(&self, version: u64) -> Result<Option<HeadMark>> {
-        let size = match self.store().head(&version_path(version)).await {
-            Ok(meta) => meta.size,
+        let (size, tag) = match self.store().head(&version_path(version)).await {
+            Ok(meta) => (meta.size, meta.e_tag),
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(e) => return Err(store_error(format!("the entry of version {version} cannot be looked at"), e)),
         };
@@ -191,11 +199,11 @@ impl Log {
             Err(StoreError::NotFound { .. }) => None,
             Err(e) => return Err(store_error("_last_checkpoint cannot be looked at", e)),
         };
-        Ok(Some(HeadMark { size, checkpoint }))
+        Ok(Some(HeadMark { size, tag, checkpoint }))
     }
 
     /// The facts after `entry` was committed on them; continuity's part is the caller's.
-    pub fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal) {
+    fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal, tag: Option<String>) {
         facts.version = Some(entry.version);
         if let Some(metadata) = &proposal.metadata {
             facts.metadata = Some(metadata.clone());
@@ -204,8 +212,16 @@ impl Log {
             facts.protocol = Some(protocol.clone());
         }
         let checkpoint = facts.head.take().and_then(|h| h.checkpoint);
-        facts.head = Some(HeadMark { size: entry.bytes.len() as u64, checkpoint });
+        facts.head = Some(HeadMark { size: entry.bytes.len() as u64, tag, checkpoint });
         facts.checked = self.world.clock.boot();
+    }
+}
+
+impl HeadMark {
+    /// Whether both may be marks of the same entry, below the same checkpoint.
+    fn is(&self, other: &Self) -> bool {
+        let same_tag = self.tag.is_none() || other.tag.is_none() || self.tag == other.tag;
+        self.size == other.size && self.checkpoint == other.checkpoint && same_tag
     }
 }
 

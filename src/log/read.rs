@@ -10,7 +10,7 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 
 use super::{LOG_DIR, Log, entry, version_path};
 use crate::continuity::commit::Commit;
-use crate::continuity::stamp::FILE_PREFIX;
+use crate::continuity::stamp::FIRST_LOAD_PREFIX;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many entries are read at once.
@@ -102,8 +102,8 @@ impl Log {
         Ok(sizes)
     }
 
-    /// A path in the folder that is neither hidden nor a data file of ours; `None` when there is none.
-    pub(super) async fn foreign_object(&self) -> Result<Option<Path>> {
+    /// A path in the folder that is neither hidden nor left by a first load that did not end; `None` when there is none.
+    pub(super) async fn object_without_log(&self) -> Result<Option<Path>> {
         let mut objects = self.store().list(None);
         loop {
             let object = match objects.try_next().await {
@@ -112,7 +112,7 @@ impl Log {
                 Err(e) => return Err(store_error("the table's folder cannot be listed", e)),
             };
             let hidden = object.location.parts().any(|p| p.as_ref().starts_with(['.', '_']));
-            if !hidden && !object.location.as_ref().starts_with(FILE_PREFIX) {
+            if !hidden && !object.location.as_ref().starts_with(FIRST_LOAD_PREFIX) {
                 return Ok(Some(object.location));
             }
         }

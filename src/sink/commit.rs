@@ -12,8 +12,11 @@ use crate::continuity::plan::{Identity, Ours, Standing};
 use crate::continuity::stamp::{Kind, TableStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Written;
-use crate::log::{Cadence, Entry, Facts, Log, Outcome, Proposal};
+use crate::log::{Cadence, Entry, Facts, Log, Metadata, Outcome, Proposal};
 use crate::schema::View;
+
+/// A commit gives up when others came first this often.
+const MOST_CONFLICTS: u32 = 50;
 
 /// A table, what is known of it, and who looks at it.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(super) struct Core {
     pub(super) writer: String,
     pub(super) progress: Arc<Progress>,
     cadence: Cadence,
+    /// Commits of others that came first, one after another.
+    conflicts: u32,
     /// A commit whose outcome is not known yet; nothing else is committed before it is.
     unresolved: Option<(Entry, Proposal)>,
 }
@@ -53,6 +58,7 @@ impl Core {
             writer,
             progress: Arc::default(),
             cadence,
+            conflicts: 0,
             unresolved: None,
         }
     }
@@ -78,13 +84,20 @@ impl Core {
     }
 
     async fn put(&mut self, entry: Entry, proposal: Proposal) -> Result<Option<u64>> {
-        match self.log.put(&self.facts, &entry).await? {
-            Outcome::Committed => {
-                self.log.advance(&mut self.facts, &entry, &proposal);
+        match self.log.put(&mut self.facts, &entry, &proposal).await? {
+            Outcome::Committed(_) => {
+                self.conflicts = 0;
                 self.advance(&proposal);
                 Ok(Some(entry.version()))
             }
             Outcome::Conflict => {
+                self.conflicts += 1;
+                if self.conflicts >= MOST_CONFLICTS {
+                    self.conflicts = 0;
+                    return Err(Error::unavailable(format!(
+                        "others committed to the table first, {MOST_CONFLICTS} times in a row; slow them down, or try again"
+                    )));
+                }
                 self.refresh().await?;
                 Ok(None)
             }
@@ -131,9 +144,9 @@ impl Core {
     }
 
     /// Refuses to name files that are gone, or so old that others' clean-up may take them.
-    pub(super) async fn check_written(&self, written: &Written, begun_millis: i64) -> Result<()> {
-        const HALF_THE_RETENTION_MILLIS: i64 = 84 * 60 * 60 * 1000;
-        if self.world.clock.unix_millis().saturating_sub(begun_millis) > HALF_THE_RETENTION_MILLIS {
+    pub(super) async fn check_written(&self, written: &Written, begun: Duration) -> Result<()> {
+        let retention = self.facts.metadata.as_ref().map_or(Metadata::FILE_RETENTION, Metadata::file_retention);
+        if self.world.clock.boot().saturating_sub(begun) > retention / 2 {
             return Err(Error::unavailable(
                 "writing the snapshot took longer than half the time after which others may clean up its files; take it again",
             ));

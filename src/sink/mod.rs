@@ -8,6 +8,7 @@
 //! ```
 
 mod commit;
+mod keys;
 mod progress;
 mod rows;
 
@@ -26,7 +27,7 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::FileSettings;
-use crate::log::{Facts, Location, Log, Proposal};
+use crate::log::{Access, Facts, Location, Log, Proposal};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -95,17 +96,11 @@ pub enum Applied {
 }
 
 /// Why a reload is made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+enum Reason {
     /// The table is loaded for the first time.
     FirstLoad,
     /// Somebody asked for it.
-    Reset {
-        /// Its id, and who asked and why.
-        stamp: ResetStamp,
-        /// Whether readers may be taken back in time.
-        older: Older,
-    },
+    Reset { stamp: ResetStamp, older: Older },
 }
 
 impl Target {
@@ -118,6 +113,9 @@ impl Target {
             key: view.key().to_vec(),
             source: settings.source.clone(),
         };
+        if location.access() == Access::Read {
+            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
+        }
         let log = Log::new(location, world.clone());
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
@@ -149,6 +147,7 @@ impl Target {
     pub fn check_follow(&self) -> Result<()> {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
+        self.core.log.check_features(&self.core.facts)?;
         self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
     }
 
@@ -193,9 +192,18 @@ impl Target {
     ///
     /// Refused when the table became ours meanwhile: then open it again and claim it.
     pub async fn load(self, snapshot: Snapshot) -> Result<Sink> {
+        Ok(self.first(snapshot, &Reason::FirstLoad).await?.0)
+    }
+
+    /// Loads a table that is not ours yet because somebody asked for it; see [`Target::load`].
+    pub async fn load_for(self, snapshot: Snapshot, reset: ResetStamp) -> Result<(Sink, Applied)> {
+        self.first(snapshot, &Reason::Reset { stamp: reset, older: Older::Refused }).await
+    }
+
+    async fn first(self, snapshot: Snapshot, reason: &Reason) -> Result<(Sink, Applied)> {
         let mut sink = Sink { claim: Claim { epoch: Epoch::FIRST, writer: self.core.writer.clone() }, core: self.core };
-        sink.replace(snapshot, &Reason::FirstLoad, None).await?;
-        Ok(sink)
+        let applied = sink.replace(snapshot, reason, None).await?;
+        Ok((sink, applied))
     }
 }
 
@@ -237,7 +245,9 @@ impl Sink {
             let files = match written.take() {
                 Some((range, files)) if range == planned => files,
                 _ => {
-                    changes = plan::cut(changes, planned)?;
+                    changes = changes
+                        .after(planned.from())?
+                        .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
                     self.core.write_changes(&changes).await?
                 }
             };
@@ -271,6 +281,7 @@ impl Sink {
         let schema = self.core.view.changelog_schema();
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
+            core.log.check_features(&core.facts)?;
             core.log.check_schema(&core.facts, &schema)?;
             Ok(planned)
         };
@@ -292,7 +303,7 @@ impl Sink {
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
         let (cutover, position) = (snapshot.step, snapshot.position.clone());
-        let (begun, begun_millis) = (self.core.world.clock.boot(), self.core.world.clock.unix_millis());
+        let begun = self.core.world.clock.boot();
         let written = self.core.write_snapshot(snapshot, generation).await?;
         loop {
             self.core.refresh().await?;
@@ -306,7 +317,7 @@ impl Sink {
                 }
                 ReloadPlan::Go { .. } => {}
             }
-            self.core.check_written(&written, begun_millis).await?;
+            self.core.check_written(&written, begun).await?;
             let table = TableStamp {
                 connector: self.core.identity.connector.clone(),
                 generation,

@@ -7,10 +7,12 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use futures::StreamExt;
 
 use super::commit::Core;
+use super::keys::SnapshotKeys;
 use crate::change::{Changes, Op};
-use crate::continuity::stamp::RowCounts;
+use crate::continuity::plan::Standing;
+use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts};
 use crate::error::{Error, Result};
-use crate::files::{FileWriter, Written};
+use crate::files::{FileSettings, FileWriter, Written};
 use crate::generation::Generation;
 use crate::log::AddAction;
 use crate::schema::View;
@@ -28,10 +30,13 @@ impl Core {
     /// Writes the snapshot's rows as files that nothing names yet.
     pub(super) async fn write_snapshot(&self, snapshot: Snapshot, generation: Generation) -> Result<Written> {
         let Snapshot { step, mut rows, known_rows, .. } = snapshot;
-        let mut writer = self.file_writer();
+        let is_first = self.facts.standing == Standing::Absent;
+        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX });
+        let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
-            let batch = self.view.conform(&batch?, &format!("the snapshot of step {step}"))?;
+            let batch = self.view.conform(&batch?, &place)?;
+            keys.take(&batch, &place)?;
             writer.write(snapshot_rows(&self.view, &batch, generation, step)?).await?;
             self.progress.set(writer.rows(), writer.bytes());
         }
@@ -47,15 +52,16 @@ impl Core {
             .ours()
             .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
-        let mut writer = self.file_writer();
+        let mut writer = self.file_writer(FILE_PREFIX);
         if netted.num_rows() > 0 {
             writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
         }
         Ok(AppendFiles { written: writer.finish().await?, counts })
     }
 
-    fn file_writer(&self) -> FileWriter {
-        FileWriter::new(Arc::clone(self.log.store()), self.view.changelog_schema(), &self.settings.files, &self.world)
+    fn file_writer(&self, prefix: &'static str) -> FileWriter {
+        let settings = FileSettings { prefix, ..self.settings.files.clone() };
+        FileWriter::new(Arc::clone(self.log.store()), self.view.changelog_schema(), &settings, &self.world)
     }
 }
 

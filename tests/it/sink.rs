@@ -357,3 +357,118 @@ async fn every_commit_says_what_it_is() {
     };
     assert_eq!(kinds, [Kind::Reload, Kind::Mark, Kind::Append]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_property_set_after_a_reset_is_no_drift() {
+    let (store, (world, _)) = (memory(), world(18));
+    let mut first = sink(&store, &world).await;
+    first.reload(state(11, &[1]), reset("r"), Older::Refused).await.unwrap();
+    drop(first);
+    foreign_property(&store, 2, "delta.logRetentionDuration").await;
+    let mut second = sink(&store, &world).await;
+    second.append(changes(11, 12)).await.unwrap();
+    assert_healthy(&store, 12, "a property after a reset").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drift_is_seen_where_the_log_no_longer_holds_a_commit_of_ours() {
+    let (store, (world, _)) = (memory(), world(19));
+    let mut first = sink(&store, &world).await;
+    first.append(changes(10, 11)).await.unwrap();
+    drop(first);
+    let mut facts = log(&store, &world).facts().await.unwrap();
+    log(&store, &world).checkpoint(&mut facts).await.unwrap();
+    foreign_append(&store, 2).await;
+    for version in 0..2 {
+        store.delete(&Path::from(format!("_delta_log/{version:020}.json"))).await.unwrap();
+    }
+    let drift = target(&store, &world).await.unwrap().check_follow().unwrap_err();
+    assert_eq!(drift.kind(), ErrorKind::ContinuityLost, "{drift}");
+    let report = verify(&log(&store, &world), None).await.unwrap();
+    assert_eq!(report.verdict, Verdict::Broken);
+    assert!(
+        report.findings.iter().any(|f| f.version == 2 && f.message.contains("changes rows")),
+        "{:?}",
+        report.findings
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_lost_by_what_calls_itself_maintenance_are_drift() {
+    let (store, (world, _)) = (memory(), world(20));
+    let mut first = sink(&store, &world).await;
+    first.append(changes(10, 13)).await.unwrap();
+    drop(first);
+    let entry = log(&store, &world).commit(1).await.unwrap().unwrap();
+    let path = &entry.adds[0].file.path;
+    let compaction = |adds: &str| {
+        let remove = format!(
+            "{{\"remove\":{{\"path\":\"{path}\",\"deletionTimestamp\":1,\"dataChange\":false,\"partitionValues\":{{}},\"size\":1}}}}"
+        );
+        format!("{{\"commitInfo\":{{\"operation\":\"OPTIMIZE\"}}}}\n{remove}\n{adds}")
+    };
+    let add = |stats: &str, path: &str| {
+        format!(
+            "{{\"add\":{{\"path\":\"{path}\",\"partitionValues\":{{}},\"size\":4,\"modificationTime\":1,\"dataChange\":false{stats}}}}}\n"
+        )
+    };
+    store.put(&Path::from("other.parquet"), "rows".into()).await.unwrap();
+    let (two, three) = (",\"stats\":\"{\\\"numRecords\\\":2}\"", ",\"stats\":\"{\\\"numRecords\\\":3}\"");
+    for (what, adds, healthy) in [
+        ("nothing instead", String::new(), Some(false)),
+        ("fewer rows", add(two, "other.parquet"), Some(false)),
+        ("outside", add(three, "file:///other.parquet"), Some(false)),
+        ("rows unknown", add("", "other.parquet"), None),
+        ("as many rows", add(three, "other.parquet"), Some(true)),
+    ] {
+        store.put(&Path::from(format!("_delta_log/{:020}.json", 2)), compaction(&adds).into()).await.unwrap();
+        let followed = target(&store, &world).await.unwrap().check_follow();
+        assert_eq!(followed.is_ok(), healthy == Some(true), "{what}: {followed:?}");
+        let verdict = verify(&log(&store, &world), None).await.unwrap().verdict;
+        match healthy {
+            Some(true) => assert_eq!(verdict, Verdict::Healthy, "{what}"),
+            Some(false) => assert_eq!(verdict, Verdict::Broken, "{what}"),
+            None => assert!(matches!(verdict, Verdict::Inconclusive(_)), "{what}: {verdict:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_whose_log_is_lost_is_refused_and_a_first_load_that_did_not_end_is_not() {
+    let (store, (world, _)) = (memory(), world(21));
+    store.put(&Path::from("cutover-load-1.parquet"), "rows".into()).await.unwrap();
+    let mut first = sink(&store, &world).await;
+    first.append(changes(10, 11)).await.unwrap();
+    for version in 0..2 {
+        store.delete(&Path::from(format!("_delta_log/{version:020}.json"))).await.unwrap();
+    }
+    let refused = target(&store, &world).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    assert!(refused.message().contains("_delta_log"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_with_a_key_twice_is_refused() {
+    let (store, (world, _)) = (memory(), world(22));
+    let refused = target(&store, &world).await.unwrap().load(state(10, &[1, 2, 1])).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    assert!(log(&store, &world).list(0).await.unwrap().head().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_opened_for_reading_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = Location::open(&folder.path().to_string_lossy(), cutover::Access::Read).unwrap();
+    let refused = Target::open(location, view(), settings(), world(23).0).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn uris_that_readers_would_take_for_others_are_refused() {
+    for uri in ["/tmp/per%20cent", "/tmp/back\\slash", "file:///tmp/a#b", "file:///tmp/a?b=c", "s3://bucket/t"] {
+        assert_eq!(Location::open(uri, cutover::Access::Read).unwrap_err().kind(), ErrorKind::Config, "{uri}");
+    }
+    for uri in ["/tmp/100%", "/tmp/with space", "file:///tmp/with%20space", "/tmp/ü"] {
+        assert!(Location::open(uri, cutover::Access::Read).is_ok(), "{uri}");
+    }
+}
