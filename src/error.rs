@@ -27,17 +27,12 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// The process exit code of this kind.
     pub fn exit_code(self) -> u8 {
-        self.row().2
-    }
-
-    /// The HTTP status of this kind.
-    pub fn http_status(self) -> u16 {
         self.row().1
     }
 
     /// Whether the same request may succeed later without anybody's help.
     pub fn is_retryable(self) -> bool {
-        self.row().3
+        self.row().2
     }
 
     /// The name that JSON output and logs show.
@@ -45,17 +40,17 @@ impl ErrorKind {
         self.row().0
     }
 
-    /// The one table that maps kinds to everything outside: name, HTTP status, exit code, retry.
-    fn row(self) -> (&'static str, u16, u8, bool) {
+    /// The one table that maps kinds to everything outside: name, exit code, retry.
+    fn row(self) -> (&'static str, u8, bool) {
         match self {
-            Self::Unavailable => ("unavailable", 503, 75, true),
-            Self::Fenced => ("fenced", 409, 6, false),
-            Self::ContinuityLost => ("continuity_lost", 409, 3, false),
-            Self::Incompatible => ("incompatible", 422, 5, false),
-            Self::Refused => ("refused", 409, 5, false),
-            Self::Corrupt => ("corrupt", 500, 3, false),
-            Self::Config => ("config", 400, 78, false),
-            Self::Internal => ("internal", 500, 1, false),
+            Self::Unavailable => ("unavailable", 75, true),
+            Self::Fenced => ("fenced", 6, false),
+            Self::ContinuityLost => ("continuity_lost", 3, false),
+            Self::Incompatible => ("incompatible", 5, false),
+            Self::Refused => ("refused", 5, false),
+            Self::Corrupt => ("corrupt", 3, false),
+            Self::Config => ("config", 78, false),
+            Self::Internal => ("internal", 1, false),
         }
     }
 }

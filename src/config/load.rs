@@ -245,7 +245,7 @@ impl Walk<'_> {
         let uri = field.line()?;
         // Errors, logs and the table's own history name the URI: a secret has no place in it.
         if has_credentials(&uri) {
-            field.refuse("has credentials in it; write them under \"storage\"");
+            field.refuse("has credentials or a query in it; write the plain path of the table");
             return None;
         }
         let name = name?;

@@ -67,7 +67,7 @@ pub struct ConnectorConfig {
     pub commit: CommitBounds,
     /// What a local table syncs before a step counts as delivered.
     pub durability: Durability,
-    /// How long steps may pass without changes before a mark commit says so; `None` is never.
+    /// How long steps may pass without changes before an append without rows records them; `None` is never.
     pub heartbeat: Option<Duration>,
     /// Where the rows come from.
     pub source: FilesConfig,

@@ -13,7 +13,7 @@ struct Feature {
     off: Option<&'static str>,
 }
 
-/// Features whose tables our commits keep right. Those of rows that exist (deletion vectors, type widening) end with
+/// Features whose tables our commits keep right. Those of rows that exist (deletion vectors) end with
 /// the files that a reload removes; those of the schema (invariants, generated and identity columns) end with the
 /// schema that a reload replaces; v2 checkpoints are written as such; the rest must be switched off.
 const KEPT: &[Feature] = &[
