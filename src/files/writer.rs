@@ -55,7 +55,8 @@ impl FileWriter {
 
     /// Adds rows, waiting while all encoders are busy. Runs inside a tokio runtime.
     ///
-    /// `Internal` for a batch of another schema or what cannot be encoded, `Unavailable` when the store refused a file.
+    /// `Internal` for a batch of another schema or what cannot be encoded, `Refused` when the store forbids a file,
+    /// `Unavailable` when it failed otherwise.
     /// After an error, or when the future is dropped before its end, the writer gives errors only.
     pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.schema_ref() != self.job.schema() {
