@@ -212,7 +212,8 @@ impl Part {
     }
 }
 
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
+/// A column of a batch of changes, by its name.
+pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
     batch.column_by_name(name).ok_or_else(|| Error::internal(format!("a batch of changes lacks the column {name}")))
 }
 
@@ -244,6 +245,7 @@ pub(crate) struct RowKeys {
 }
 
 impl RowKeys {
+    /// For rows with columns of the types of these.
     pub(crate) fn new(columns: &[ArrayRef]) -> Result<Self> {
         let fields = columns.iter().map(|c| SortField::new(c.data_type().clone())).collect();
         let converter =
@@ -251,8 +253,16 @@ impl RowKeys {
         Ok(Self { converter })
     }
 
+    /// The bytes of each row.
     pub(crate) fn convert(&self, columns: &[ArrayRef]) -> Result<arrow::row::Rows> {
         self.converter.convert_columns(columns).map_err(|e| Error::internal("rows were not encoded").with_source(e))
+    }
+
+    /// The columns of rows whose bytes [`RowKeys::convert`] gave.
+    pub(crate) fn restore<'a>(&self, rows: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<ArrayRef>> {
+        let parser = self.converter.parser();
+        let columns = self.converter.convert_rows(rows.into_iter().map(|row| parser.parse(row)));
+        columns.map_err(|e| Error::internal("rows were not decoded").with_source(e))
     }
 }
 

@@ -24,6 +24,7 @@
 //! It is a check against accidents, not a signature.
 
 use std::fmt;
+use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{
@@ -200,22 +201,21 @@ fn float_cell(value: f64) -> u128 {
     cell(4, value.to_bits())
 }
 
-/// The cell of each value of a list, struct or map; 0 where it is null.
+/// The cell of each value of a list, struct or map.
 fn nested_cells(column: &ArrayRef) -> Result<Vec<u128>> {
-    let spans = |offsets: &[i32]| -> Vec<std::ops::Range<usize>> {
-        offsets.iter().zip(offsets.iter().skip(1)).map(|(a, b)| *a as usize..*b as usize).collect()
-    };
-    let cells_of = |values: &ArrayRef| -> Result<Vec<u128>> {
+    // A slice of a list shares its elements with the whole: only those between its own offsets are hashed.
+    let cells_of = |values: &ArrayRef, offsets: &[i32]| -> Result<Vec<u128>> {
+        let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
+        let values = values.slice(first as usize, (last - first) as usize);
         let mut cells = vec![0u128; values.len()];
-        add_cells(&mut cells, values, 1)?;
+        add_cells(&mut cells, &values, 1)?;
         Ok(cells)
     };
     match column.data_type() {
         DataType::List(_) => {
             let list = column.as_list::<i32>();
-            let elements = cells_of(list.values())?;
+            let elements = cells_of(list.values(), list.value_offsets())?;
             Ok(spans(list.value_offsets())
-                .into_iter()
                 .map(|span| {
                     let mut bytes = (span.len() as u64).to_le_bytes().to_vec();
                     bytes.extend(elements.get(span).unwrap_or_default().iter().flat_map(|c| c.to_le_bytes()));
@@ -232,7 +232,8 @@ fn nested_cells(column: &ArrayRef) -> Result<Vec<u128>> {
         }
         DataType::Map(_, _) => {
             let map = column.as_map();
-            let (keys, values) = (cells_of(map.keys())?, cells_of(map.values())?);
+            let offsets = map.value_offsets();
+            let (keys, values) = (cells_of(map.keys(), offsets)?, cells_of(map.values(), offsets)?);
             let entry = |(key, value): (&u128, &u128)| {
                 let mut bytes = [0u8; 32];
                 let (first, second) = bytes.split_at_mut(16);
@@ -240,8 +241,7 @@ fn nested_cells(column: &ArrayRef) -> Result<Vec<u128>> {
                 second.copy_from_slice(&value.to_le_bytes());
                 XxHash3_128::oneshot(&bytes)
             };
-            Ok(spans(map.value_offsets())
-                .into_iter()
+            Ok(spans(offsets)
                 .map(|span| {
                     let keys = keys.get(span.clone()).unwrap_or_default().iter();
                     let sum = keys.zip(values.get(span).unwrap_or_default()).map(entry).fold(0u128, u128::wrapping_add);
@@ -251,6 +251,12 @@ fn nested_cells(column: &ArrayRef) -> Result<Vec<u128>> {
         }
         other => Err(Error::internal(format!("a column of type {other} has no digest"))),
     }
+}
+
+/// Where each list's elements stand, counted from those of the first.
+fn spans(offsets: &[i32]) -> impl Iterator<Item = Range<usize>> {
+    let first = offsets.first().copied().unwrap_or(0);
+    offsets.iter().zip(offsets.iter().skip(1)).map(move |(a, b)| (a - first) as usize..(b - first) as usize)
 }
 
 #[cfg(test)]

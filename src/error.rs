@@ -1,5 +1,6 @@
 //! The one public error: its kind says what the caller does next.
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -130,6 +131,14 @@ impl StdError for Error {
     }
 }
 
+/// What a caught panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+        .to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,5 +165,16 @@ mod tests {
         let err = Error::corrupt("a.parquet is damaged").with_source(std::io::Error::other("crc"));
         assert_eq!(err.to_string(), "a.parquet is damaged");
         assert_eq!(err.source().map(ToString::to_string), Some("crc".to_string()));
+    }
+
+    #[test]
+    fn a_panic_says_what_it_was_given() {
+        for (panic, expected) in [
+            (Box::new("fixed") as Box<dyn Any + Send>, "fixed"),
+            (Box::new("made".to_string()), "made"),
+            (Box::new(7), "a panic without a message"),
+        ] {
+            assert_eq!(panic_text(panic.as_ref()), expected);
+        }
     }
 }

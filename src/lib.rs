@@ -80,6 +80,7 @@ pub mod sink;
 pub mod snapshot;
 pub mod source;
 pub mod step;
+mod store;
 
 /// The Arrow that batches and schemas are made of.
 pub use arrow;

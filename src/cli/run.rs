@@ -1,6 +1,5 @@
 //! `cutover run`: every connector of the configuration, each in a task of its own.
 
-use std::any::Any;
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -20,7 +19,7 @@ use super::text;
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig};
 use crate::connector::{Connector, Ended, Phase, Status, Until};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::source::Hole;
 use crate::step::Step;
 
@@ -191,14 +190,9 @@ fn say_hole(talk: &Talk, name: &str, hole: &Hole) {
 /// A task that panicked: its connector failed, the others go on.
 fn broken(error: JoinError) -> Error {
     match error.try_into_panic() {
-        Ok(panic) => Error::internal(format!("a defect of this program: {}", panic_message(panic.as_ref()))),
+        Ok(panic) => Error::internal(format!("a defect of this program: {}", panic_text(panic.as_ref()))),
         Err(error) => Error::internal("the connector's task ended early").with_source(error),
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
 }
 
 impl Member {

@@ -9,6 +9,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
+use crate::store::store_error;
 
 /// The bytes of each part but the last; some stores want all of them equal and none below 5 MiB.
 pub(super) const PART_BYTES: usize = 8 << 20;
@@ -81,7 +82,7 @@ impl Upload {
 
     /// Sends one part, waiting while too many are under way.
     ///
-    /// `Unavailable` when the store refused this part or one before it.
+    /// `Refused` when the store forbids it, `Unavailable` when this part or one before it failed otherwise.
     pub(super) async fn send(&mut self, part: Bytes) -> Result<()> {
         let multipart = match &mut self.multipart {
             Some(multipart) => multipart,
@@ -102,7 +103,7 @@ impl Upload {
 
     /// Sends the last bytes and makes the file visible.
     ///
-    /// `Unavailable` when the store refused any of it; the file may be there all the same.
+    /// Errors are those of [`Upload::send`], for any part; the file may be there all the same.
     pub(super) async fn complete(&mut self, last: Bytes) -> Result<()> {
         if self.multipart.is_none() {
             let put = self.store.put(&self.path, last.into()).await;
@@ -143,12 +144,32 @@ impl Upload {
 }
 
 fn not_written(path: &Path, error: object_store::Error) -> Error {
-    Error::unavailable(format!("the data file {path} was not written")).with_source(error)
+    let message = format!("the data file {path} was not written");
+    match error {
+        // The upload is gone, not anything that readers rely on: the next file begins one of its own.
+        object_store::Error::NotFound { .. } => Error::unavailable(message).with_source(error),
+        error => store_error(message, error),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
+    use object_store::Error as StoreError;
+
+    #[test]
+    fn a_file_that_may_not_be_written_is_refused_and_a_lost_upload_is_begun_anew() {
+        let (path, source) = (|| "a".to_owned(), || "as asked".into());
+        for (error, kind) in [
+            (StoreError::PermissionDenied { path: path(), source: source() }, ErrorKind::Refused),
+            (StoreError::NotFound { path: path(), source: source() }, ErrorKind::Unavailable),
+            (StoreError::Generic { store: "a", source: source() }, ErrorKind::Unavailable),
+        ] {
+            let words = error.to_string();
+            assert_eq!(not_written(&Path::from("a"), error).kind(), kind, "{words}");
+        }
+    }
 
     #[test]
     fn parts_are_of_equal_size_but_the_last() {

@@ -16,7 +16,7 @@ use super::slices::{SLICE_BYTES, SLICE_ROWS, batch_bytes, slices};
 use super::upload::Overlap;
 use super::{FileSettings, Written};
 use crate::clock::World;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_text};
 
 /// Parts of one file that an encoder thread has under way while it goes on encoding.
 const PARTS_UNDER_WAY: usize = 2;
@@ -55,7 +55,8 @@ impl FileWriter {
 
     /// Adds rows, waiting while all encoders are busy. Runs inside a tokio runtime.
     ///
-    /// `Internal` for a batch of another schema or what cannot be encoded, `Unavailable` when the store refused a file.
+    /// `Internal` for a batch of another schema or what cannot be encoded, `Refused` when the store forbids a file,
+    /// `Unavailable` when it failed otherwise.
     /// After an error, or when the future is dropped before its end, the writer gives errors only.
     pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.schema_ref() != self.job.schema() {
@@ -296,14 +297,6 @@ async fn run(mut encoder: Encoder, mut work: mpsc::Receiver<Work>) -> Result<Wri
                 return Ok(Written::default());
             }
         }
-    }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_string(),
-        (_, Some(text)) => text.clone(),
-        _ => "no message".to_string(),
     }
 }
 

@@ -21,8 +21,9 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
-use crate::log::{LiveFile, store_error};
+use crate::log::LiveFile;
 use crate::schema::kept_type;
+use crate::store::store_error;
 
 /// The most rows of a batch.
 const BATCH_ROWS: usize = 4096;

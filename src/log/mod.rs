@@ -21,7 +21,6 @@ pub use location::{Access, Durability, Location};
 pub use metadata::table_schema;
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;
-pub(crate) use read::store_error;
 
 use std::sync::Arc;
 

@@ -17,10 +17,10 @@ use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
 
 use super::entry::{self, AddAction, Lines, Metadata, Protocol, RemoveAction, TxnAction};
 use super::facts::HeadMark;
-use super::read::store_error;
 use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
+use crate::store::store_error;
 
 /// Facts older than this are looked at again before and after a put.
 const STALE: Duration = Duration::from_secs(3);

@@ -11,7 +11,8 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 use super::{LOG_DIR, Log, entry, version_path};
 use crate::continuity::commit::Commit;
 use crate::continuity::stamp::FIRST_LOAD_PREFIX;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::store::store_error;
 
 /// How many entries are read at once.
 const READS_AT_ONCE: usize = 32;
@@ -117,16 +118,4 @@ impl Log {
             }
         }
     }
-}
-
-/// An error of the object store, by what the caller does next.
-pub(crate) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
-    let kind = match &error {
-        StoreError::NotFound { .. } => ErrorKind::Corrupt,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::NotSupported { .. } => {
-            ErrorKind::Refused
-        }
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(kind, message).with_source(error)
 }

@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::directory::{Format, Part, open_file};
 use super::{footer, ipc};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_text};
 
 /// The most rows of a batch.
 const BATCH_ROWS: usize = 8192;
@@ -118,10 +118,7 @@ fn open_parquet(mut file: std::fs::File, label: &str, only: Option<&str>) -> Res
 /// Runs a decoder; a panic in it is a damaged file.
 fn guarded<T>(label: &str, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let why = panic.downcast_ref::<String>().cloned();
-        let why = why.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Err(Error::corrupt(format!("{label} is damaged: its decoder gave up"))
-            .with_source(why.unwrap_or_else(|| "a panic without words".to_owned())))
+        Err(Error::corrupt(format!("{label} is damaged: its decoder gave up")).with_source(panic_text(panic.as_ref())))
     })
 }
 

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 
 use super::chain::Link;
 use super::directory::{SnapshotFile, Stamp};
-use super::folded::{Folded, Rest, Share};
+use super::effect::{Effect, Rest, Share};
 use super::pieces::Pieces;
 use super::reader::Batches;
 use super::shape::Shape;
@@ -37,9 +37,9 @@ enum Stage {
     /// Takes the next share.
     Start,
     /// Collects the changes of a share: those of the links from the number on, and of an open one.
-    Changes(Share, Box<Folded>, usize, Option<Box<Pieces>>),
+    Changes(Share, Box<Effect>, usize, Option<Box<Pieces>>),
     /// Reads the snapshot past them.
-    Snapshot(Box<Folded>, Box<Batches>),
+    Snapshot(Box<Effect>, Box<Batches>),
     /// Adds what the changes left.
     Rest(Box<Rest>),
     /// Nothing is left, or something failed.
@@ -56,20 +56,20 @@ impl Fold {
     fn advance(&mut self, stage: Stage) -> Result<(Stage, Option<RecordBatch>)> {
         match stage {
             Stage::Start => match self.shares.pop() {
-                Some(share) => Ok((Stage::Changes(share, Box::new(Folded::new(&self.view, share)?), 0, None), None)),
+                Some(share) => Ok((Stage::Changes(share, Box::new(Effect::new(&self.view, share)?), 0, None), None)),
                 None if stamps(&self.snapshot, &self.links)? == self.stamps => Ok((Stage::End, None)),
                 None => Err(Error::unavailable(format!(
                     "{}, or a file of changes after it, was replaced while it was read; a landed file must stay as it is",
                     self.snapshot.landed
                 ))),
             },
-            Stage::Changes(share, folded, next, pieces) => Ok((self.collect(share, folded, next, pieces)?, None)),
-            Stage::Snapshot(mut folded, mut batches) => match batches.next().transpose()? {
+            Stage::Changes(share, effect, next, pieces) => Ok((self.collect(share, effect, next, pieces)?, None)),
+            Stage::Snapshot(mut effect, mut batches) => match batches.next().transpose()? {
                 Some(batch) => {
-                    let rows = folded.untouched(batch)?;
-                    Ok((Stage::Snapshot(folded, batches), Some(rows)))
+                    let rows = effect.untouched(batch)?;
+                    Ok((Stage::Snapshot(effect, batches), Some(rows)))
                 }
-                None => Ok((Stage::Rest(Box::new(folded.into_rest()?)), None)),
+                None => Ok((Stage::Rest(Box::new(effect.into_rest()?)), None)),
             },
             Stage::Rest(mut rest) => match rest.batch(BATCH_ROWS)? {
                 Some(batch) => Ok((Stage::Rest(rest), Some(batch))),
@@ -83,13 +83,13 @@ impl Fold {
     fn collect(
         &mut self,
         share: Share,
-        mut folded: Box<Folded>,
+        mut effect: Box<Effect>,
         next: usize,
         pieces: Option<Box<Pieces>>,
     ) -> Result<Stage> {
         let Some(link) = self.links.get(next) else {
             let rows = Batches::new(&self.snapshot.landed, Shape::Rows(self.view.clone()));
-            return Ok(Stage::Snapshot(folded, Box::new(rows)));
+            return Ok(Stage::Snapshot(effect, Box::new(rows)));
         };
         let mut pieces = match pieces {
             Some(pieces) => pieces,
@@ -97,19 +97,19 @@ impl Fold {
         };
         let (end, changes) = (link.range.to(), pieces.next()?);
         let Some(changes) = changes.map(|changes| changes.until(end)).transpose()?.flatten() else {
-            return Ok(Stage::Changes(share, folded, next + 1, None));
+            return Ok(Stage::Changes(share, effect, next + 1, None));
         };
         for batch in changes.batches() {
-            folded.add(batch)?;
-            if folded.bytes() > self.memory && folded.len() > 1 && share.is_divisible() {
+            effect.add(batch)?;
+            if effect.bytes() > self.memory && effect.len() > 1 && share.is_divisible() {
                 self.shares.extend(share.halves());
                 return Ok(Stage::Start);
             }
         }
         Ok(if pieces.reached() < end {
-            Stage::Changes(share, folded, next, Some(pieces))
+            Stage::Changes(share, effect, next, Some(pieces))
         } else {
-            Stage::Changes(share, folded, next + 1, None)
+            Stage::Changes(share, effect, next + 1, None)
         })
     }
 }

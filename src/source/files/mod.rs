@@ -16,8 +16,8 @@ mod columns;
 #[cfg(test)]
 mod damage_tests;
 mod directory;
+mod effect;
 mod fold;
-mod folded;
 mod footer;
 mod ipc;
 #[cfg(test)]
@@ -46,7 +46,7 @@ pub use columns::parse_column_type;
 use directory::{Listing, SnapshotFile, check_folder};
 use fold::Fold;
 use pieces::Pieces;
-use reader::Batches;
+use reader::{Batches, Rows};
 use shape::Shape;
 
 /// Where a view's files are landed, and what the view is.
@@ -298,8 +298,6 @@ fn streamed(
     });
     batches.filter(|batch| futures::future::ready(!batch.as_ref().is_ok_and(|b| b.num_rows() == 0))).boxed()
 }
-
-type Rows = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// Where a stream of batches stands.
 enum State {

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 
 use super::directory::ChangeFile;
-use super::reader::{Batches, bytes_of, is_sorted};
+use super::reader::{Batches, Rows, bytes_of, is_sorted};
 use super::shape::Shape;
 use crate::change::{Changes, steps_of};
 use crate::error::{Error, Result};
@@ -19,8 +19,6 @@ const PIECE_BYTES: usize = 32 << 20;
 const WHOLE_BYTES: u64 = 64 << 20;
 /// The rows of a batch that is put together from unsorted ones.
 const BATCH_ROWS: usize = 8192;
-
-type Rows = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// An open change file, read in step order.
 ///

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use arrow::row::{RowConverter, Rows, SortField};
+use arrow::row::Rows;
 use twox_hash::XxHash3_64;
 
-use crate::change::{Op, ops_of};
+use crate::change::{Op, RowKeys, column, ops_of};
 use crate::error::{Error, Result};
 use crate::schema::View;
 
@@ -43,12 +43,12 @@ impl Share {
 }
 
 /// The net effect of changes on one share of a view's rows.
-pub(crate) struct Folded {
+pub(crate) struct Effect {
     view: View,
     share: Share,
     /// Encodes whole rows, to keep the final ones and to tell keyless ones apart.
-    rows: RowConverter,
-    keys: RowConverter,
+    rows: RowKeys,
+    keys: RowKeys,
     key_indices: Vec<usize>,
     net: HashMap<Box<[u8]>, Net>,
     bytes: u64,
@@ -62,20 +62,16 @@ enum Net {
     Count(i64),
 }
 
-impl Folded {
+impl Effect {
     /// No effect yet.
     pub(crate) fn new(view: &View, share: Share) -> Result<Self> {
-        let sort = |indices: &[usize]| -> Result<RowConverter> {
-            let fields = indices.iter().map(|i| SortField::new(view.schema().field(*i).data_type().clone())).collect();
-            RowConverter::new(fields).map_err(|e| Error::internal("rows cannot be compared").with_source(e))
-        };
-        let all: Vec<usize> = (0..view.schema().fields().len()).collect();
-        let key_indices = if view.is_keyed() { view.key_indices() } else { all.clone() };
+        let none = RecordBatch::new_empty(Arc::clone(view.schema()));
+        let key_indices = if view.is_keyed() { view.key_indices() } else { (0..none.num_columns()).collect() };
         Ok(Self {
             view: view.clone(),
             share,
-            rows: sort(&all)?,
-            keys: sort(&key_indices)?,
+            rows: RowKeys::new(none.columns())?,
+            keys: RowKeys::new(&chosen(none.columns(), &key_indices))?,
             key_indices,
             net: HashMap::new(),
             bytes: 0,
@@ -95,9 +91,10 @@ impl Folded {
     /// Adds the changes of a batch, which follows those before it.
     pub(crate) fn add(&mut self, changes: &RecordBatch) -> Result<()> {
         let ops = ops_of(changes)?;
-        let columns = self.columns_of(changes)?;
-        let keys = self.encode_keys(&columns)?;
-        let rows = if self.view.is_keyed() { Some(encode(&self.rows, &columns)?) } else { None };
+        let fields = self.view.schema().fields().iter();
+        let columns: Vec<ArrayRef> = fields.map(|f| column(changes, f.name()).cloned()).collect::<Result<_>>()?;
+        let keys = self.keys_of(&columns)?;
+        let rows = if self.view.is_keyed() { Some(self.rows.convert(&columns)?) } else { None };
         for (i, op) in ops.into_iter().enumerate() {
             let row = keys.row(i);
             let key = row.data();
@@ -148,8 +145,7 @@ impl Folded {
 
     /// The rows of this share in a batch of the snapshot that are left as they are.
     pub(crate) fn untouched(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> = batch.columns().to_vec();
-        let keys = self.encode_keys(&columns)?;
+        let keys = self.keys_of(batch.columns())?;
         let (share, net) = (self.share, &mut self.net);
         let mut stays = |key: &[u8]| {
             share.has(key)
@@ -167,7 +163,7 @@ impl Folded {
         filter_record_batch(&batch, &keep).map_err(|e| Error::internal("rows were not filtered").with_source(e))
     }
 
-    /// The rows that the changes add, once the whole snapshot went through [`Folded::untouched`].
+    /// The rows that the changes add, once the whole snapshot went through [`Effect::untouched`].
     ///
     /// An error of [`ErrorKind::ContinuityLost`](crate::error::ErrorKind::ContinuityLost) when a row was deleted that the
     /// snapshot does not hold.
@@ -184,31 +180,22 @@ impl Folded {
             Net::Last(last) => Some((last?, 1)),
             Net::Count(count) => Some((key, u64::try_from(count).ok().filter(|count| *count > 0)?)),
         });
-        Ok(Rest { view: self.view, converter: self.rows, rows: Box::new(rows), repeated: None })
+        Ok(Rest { view: self.view, keys: self.rows, rows: Box::new(rows), repeated: None })
     }
 
-    fn columns_of(&self, changes: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let column = |name: &str| {
-            let column = changes.column_by_name(name).map(Arc::clone);
-            column.ok_or_else(|| Error::internal(format!("a batch of changes lacks the column {name}")))
-        };
-        self.view.schema().fields().iter().map(|f| column(f.name())).collect()
-    }
-
-    fn encode_keys(&self, columns: &[ArrayRef]) -> Result<Rows> {
-        let keys: Vec<ArrayRef> = self.key_indices.iter().filter_map(|i| columns.get(*i)).map(Arc::clone).collect();
-        encode(&self.keys, &keys)
+    fn keys_of(&self, columns: &[ArrayRef]) -> Result<Rows> {
+        self.keys.convert(&chosen(columns, &self.key_indices))
     }
 }
 
-fn encode(converter: &RowConverter, columns: &[ArrayRef]) -> Result<Rows> {
-    converter.convert_columns(columns).map_err(|e| Error::internal("rows were not encoded").with_source(e))
+fn chosen(columns: &[ArrayRef], indices: &[usize]) -> Vec<ArrayRef> {
+    indices.iter().filter_map(|i| columns.get(*i)).map(Arc::clone).collect()
 }
 
 /// The rows that changes leave, decoded batch by batch.
 pub(crate) struct Rest {
     view: View,
-    converter: RowConverter,
+    keys: RowKeys,
     rows: Box<dyn Iterator<Item = (Box<[u8]>, u64)> + Send>,
     repeated: Option<(Box<[u8]>, u64)>,
 }
@@ -227,9 +214,9 @@ impl Rest {
         if encoded.is_empty() {
             return Ok(None);
         }
-        let parser = self.converter.parser();
-        let columns = self.converter.convert_rows(encoded.iter().map(|row| parser.parse(row)));
-        let failed = |e| Error::internal("folded rows were not decoded").with_source(e);
-        RecordBatch::try_new(Arc::clone(self.view.schema()), columns.map_err(failed)?).map(Some).map_err(failed)
+        let columns = self.keys.restore(encoded.iter().map(AsRef::as_ref))?;
+        RecordBatch::try_new(Arc::clone(self.view.schema()), columns)
+            .map(Some)
+            .map_err(|e| Error::internal("folded rows do not fit the view").with_source(e))
     }
 }
