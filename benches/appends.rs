@@ -160,7 +160,7 @@ async fn against_peer(folder: &Path) -> Outcome<()> {
 #[tokio::main]
 async fn main() -> Outcome<()> {
     let versions = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(10_000);
-    let folder = tempfile::tempdir_in(std::env::var("CUTOVER_BENCH_DIR").unwrap_or_else(|_| "target".into()))?;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     growth(folder.path(), versions).await?;
     durable(folder.path()).await?;
     against_peer(folder.path()).await

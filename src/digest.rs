@@ -163,21 +163,36 @@ fn integer_cell(value: i64) -> u128 {
     cell(2, value as u64)
 }
 
-fn decimal_cell(mut value: i128, mut scale: u8) -> u128 {
+fn decimal_cell(value: i128, scale: u8) -> u128 {
+    // 64 bits hold nearly every decimal, and their division is far cheaper.
+    if let Ok(mut small) = i64::try_from(value) {
+        let mut scale = scale;
+        while scale > 0 && small % 10 == 0 {
+            small /= 10;
+            scale -= 1;
+        }
+        return if scale == 0 { integer_cell(small) } else { fraction_cell(i128::from(small), scale) };
+    }
+    wide_decimal_cell(value, scale)
+}
+
+fn wide_decimal_cell(mut value: i128, mut scale: u8) -> u128 {
     while scale > 0 && value % 10 == 0 {
         value /= 10;
         scale -= 1;
     }
     match i64::try_from(value) {
         Ok(whole) if scale == 0 => integer_cell(whole),
-        _ => {
-            let mut bytes = [0u8; 17];
-            let (number, end) = bytes.split_at_mut(16);
-            number.copy_from_slice(&value.to_le_bytes());
-            end.fill(scale);
-            cell(3, XxHash3_64::oneshot(&bytes))
-        }
+        _ => fraction_cell(value, scale),
     }
+}
+
+fn fraction_cell(value: i128, scale: u8) -> u128 {
+    let mut bytes = [0u8; 17];
+    let (number, end) = bytes.split_at_mut(16);
+    number.copy_from_slice(&value.to_le_bytes());
+    end.fill(scale);
+    cell(3, XxHash3_64::oneshot(&bytes))
 }
 
 fn float_cell(value: f64) -> u128 {

@@ -51,6 +51,15 @@ fn widening_and_added_columns_of_nulls_change_nothing() {
 }
 
 #[test]
+fn a_decimal_counts_the_same_by_either_way_of_dividing() {
+    for value in [0, 1, -1, 10, -1250, 99, 1_000_000, i128::from(i64::MAX), i128::from(i64::MIN), 123_456_789_000] {
+        for scale in 0..10 {
+            assert_eq!(decimal_cell(value, scale), wide_decimal_cell(value, scale), "{value} at {scale}");
+        }
+    }
+}
+
+#[test]
 fn every_nan_is_one_value_and_null_is_not_zero() {
     let other_nan = f64::from_bits(f64::NAN.to_bits() | 1);
     assert_eq!(

@@ -69,12 +69,13 @@ fn parse_generation(text: &str) -> Result<Generation, String> {
     Generation::new(number).map_err(|e| e.message().to_string())
 }
 
-/// The user and the machine, as far as the environment tells.
+/// The user and the machine, by the environment first.
 fn who() -> String {
     let variable = |name: &str| env::var(name).ok().filter(|v| !v.is_empty());
     let user = variable("USER").or_else(|| variable("LOGNAME"));
-    let unknown = || "unknown".to_string();
-    format!("{}@{}", user.unwrap_or_else(unknown), variable("HOSTNAME").unwrap_or_else(unknown))
+    let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let host = variable("HOSTNAME");
+    format!("{user}@{}", host.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()))
 }
 
 /// Runs the command; the exit code.

@@ -37,8 +37,8 @@ impl Talk {
     /// Lets the library's events speak, as far as the options and CUTOVER_LOG or RUST_LOG want.
     pub(super) fn trace(&self, global: &Global) -> Result<()> {
         let by_options = match (global.verbose, global.quiet) {
-            (0, true) => "error",
-            (0, false) => "error,cutover=warn",
+            (0, true) => "cutover=error",
+            (0, false) => "cutover=warn",
             (1, _) => "warn,cutover=info",
             (2, _) => "info,cutover=debug",
             _ => "debug,cutover=trace",

@@ -62,6 +62,9 @@ fn word(verdict: &Verdict) -> &'static str {
 
 fn repair(report: &Report) -> Option<String> {
     let connector = report.connector.as_ref().filter(|_| report.verdict == Verdict::Broken)?;
+    if !report.loads {
+        return Some("restore the damaged entries of _delta_log; a reset needs a log that loads".to_string());
+    }
     Some(format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)))
 }
 

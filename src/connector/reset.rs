@@ -91,8 +91,8 @@ impl Connector {
     fn check_mode(&self) -> Result<()> {
         if self.settings.sink.mode == Mode::Follow {
             return Err(Error::refused(format!(
-                "{} has the mode follow, which has no snapshot to load; set mode = \"snapshot_and_follow\" to reset it",
-                self.name()
+                "the mode is {}, which has no snapshot to load; set mode = \"snapshot_and_follow\" to reset it",
+                Mode::Follow
             )));
         }
         Ok(())
@@ -103,7 +103,7 @@ fn check_generation(ours: Option<&Ours>, expected: Option<Generation>) -> Result
     let found = ours.map(|ours| ours.generation);
     match expected {
         Some(expected) if found != Some(expected) => Err(Error::refused(format!(
-            "the table has the generation {}, expected was {expected}: it was reset meanwhile",
+            "the table has the generation {}, expected was {expected}; look at it with `cutover show`, then say what is expected",
             found.map_or("none".to_string(), |g| g.to_string())
         ))),
         _ => Ok(()),

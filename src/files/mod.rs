@@ -64,7 +64,9 @@ impl FromStr for Compression {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Self> {
-        let level = || word.strip_prefix("zstd(")?.strip_suffix(')')?.parse().ok().filter(|l| ZSTD_LEVELS.contains(l));
+        // Only the plain spelling of a level: "zstd(+5)" and "zstd(05)" parse as well.
+        let plain = |level: &i32| ZSTD_LEVELS.contains(level) && word == format!("zstd({level})");
+        let level = || word.strip_prefix("zstd(")?.strip_suffix(')')?.parse().ok().filter(plain);
         match word {
             "zstd" => Ok(Self::default()),
             "snappy" => Ok(Self::Snappy),

@@ -47,6 +47,8 @@ pub struct Report {
     pub epoch: Option<Epoch>,
     /// Live files.
     pub live_files: usize,
+    /// Whether the log can be loaded, which a reset needs.
+    pub loads: bool,
     /// Rules broken in the current generation, in version order.
     pub findings: Vec<Finding>,
     /// Rules broken in older generations, which a reload has healed.
@@ -66,8 +68,10 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
         None => History::from_the_start(),
         Some(before) => History::from_the_middle(log.replay(Some(before)).await.ok().map(|r| r.metadata.table())),
     };
-    if versions.is_empty() && since_version.is_none() {
-        history.find(head, Rule::Files, format!("the log entry of version {head} is missing"));
+    // What a clean-up took lies below a checkpoint; an entry that is missing above the newest one is a loss.
+    let start = contiguous(&listing, head).first().copied().unwrap_or(head + 1);
+    if start > 0 && listing.checkpoints.last().is_none_or(|checkpoint| *checkpoint < start - 1) {
+        history.find(start - 1, Rule::Files, format!("the log entry of version {} is missing", start - 1));
     }
     let mut checkpoints = listing.checkpoints.range(since..).copied().peekable();
     let mut commits = std::pin::pin!(log.commits(versions));
@@ -215,6 +219,7 @@ fn report(history: History, replayed: Option<&Replayed>, head: u64, since: u64, 
         last_step: last.as_ref().map(|l| l.to),
         epoch: last.as_ref().map(|l| l.epoch),
         live_files,
+        loads: replayed.is_some(),
         findings: in_version_order(findings),
         older: in_version_order(older),
         segments: history.segments().to_vec(),

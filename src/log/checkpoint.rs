@@ -7,12 +7,17 @@ use crate::error::{Error, Result};
 
 /// Never more often than this many versions.
 const FEWEST_VERSIONS: u64 = 100;
-/// A checkpoint is due when commits took this many times what the last checkpoint took.
-const COMMITS_TO_CHECKPOINT: u32 = 12;
+/// A checkpoint is due when appends took this many times what the last checkpoint took. It is well above the ten that
+/// keep checkpoints below a tenth of the time, because the next one costs more than the last.
+const APPENDS_TO_CHECKPOINT: u32 = 20;
+/// What a checkpoint is taken to cost before the first one.
+const ASSUMED_COST: Duration = Duration::from_millis(20);
+/// What appends of earlier processes are taken to have cost each.
+const ASSUMED_APPEND: Duration = Duration::from_millis(4);
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// When the next checkpoint is due.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Cadence {
     versions: u64,
     spent: Duration,
@@ -20,20 +25,26 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// Counts a commit that took `cost`.
-    pub fn committed(&mut self, cost: Duration) {
+    /// The cadence of a table whose last checkpoint was `versions` ago.
+    pub fn since(versions: u64) -> Self {
+        let counted = u32::try_from(versions).unwrap_or(u32::MAX);
+        Self { versions, spent: ASSUMED_APPEND.saturating_mul(counted), last_cost: ASSUMED_COST }
+    }
+
+    /// Counts an append that took `cost`.
+    pub fn appended(&mut self, cost: Duration) {
         self.versions += 1;
         self.spent += cost;
     }
 
     /// Whether a checkpoint is due.
     pub fn is_due(&self) -> bool {
-        self.versions >= FEWEST_VERSIONS && self.spent >= self.last_cost * COMMITS_TO_CHECKPOINT
+        self.versions >= FEWEST_VERSIONS && self.spent >= self.last_cost * APPENDS_TO_CHECKPOINT
     }
 
     /// Counts a checkpoint, successful or not, that took `cost`.
     pub fn checkpointed(&mut self, cost: Duration) {
-        *self = Self { last_cost: cost, ..Self::default() };
+        *self = Self { versions: 0, spent: Duration::ZERO, last_cost: cost };
     }
 }
 
@@ -60,16 +71,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_table_of_many_short_runs_gets_its_checkpoint() {
+        let mut cadence = Cadence::since(FEWEST_VERSIONS);
+        cadence.appended(Duration::from_millis(1));
+        assert!(cadence.is_due());
+        assert!(!Cadence::since(FEWEST_VERSIONS - 10).is_due());
+    }
+
+    #[test]
     fn checkpoints_stay_a_small_share_whatever_they_cost() {
         let commit = Duration::from_micros(700);
         for (name, cost_at) in [
             ("cheap", (|_| Duration::from_millis(2)) as fn(u64) -> Duration),
             ("growing", |files| Duration::from_micros(20 * files)),
         ] {
-            let mut cadence = Cadence::default();
+            let mut cadence = Cadence::since(0);
             let (mut commits, mut checkpoints) = (Duration::ZERO, Duration::ZERO);
             for files in 0..100_000 {
-                cadence.committed(commit);
+                cadence.appended(commit);
                 commits += commit;
                 if cadence.is_due() {
                     let cost = cost_at(files);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::features;
@@ -160,9 +161,9 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
         let torn = |e: serde_json::Error| {
             Error::corrupt(format!("the log entry of version {version} is torn or damaged")).with_source(e)
         };
-        let action: BTreeMap<String, Value> = serde_json::from_slice(line).map_err(torn)?;
+        let action: BTreeMap<String, &RawValue> = serde_json::from_slice(line).map_err(torn)?;
         for (name, value) in action {
-            take_action(&mut commit, &name, &value, actions == 0).map_err(torn)?;
+            take_action(&mut commit, &name, value.get(), actions == 0).map_err(torn)?;
         }
         actions += 1;
     }
@@ -175,18 +176,18 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
 fn take_action(
     commit: &mut Commit,
     name: &str,
-    value: &Value,
+    value: &str,
     first: bool,
 ) -> std::result::Result<(), serde_json::Error> {
     match name {
         "commitInfo" => {
-            commit.millis = value.get("timestamp").and_then(Value::as_i64);
-            commit.author = author(value, first);
+            let info: Value = serde_json::from_str(value)?;
+            commit.millis = info.get("timestamp").and_then(Value::as_i64);
+            commit.author = author(&info, first);
         }
         "add" => {
-            let add: FileAction = serde_json::from_value(value.clone())?;
-            let records = add.stats.as_deref().and_then(|s| serde_json::from_str::<Value>(s).ok());
-            let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
+            let add: FileAction = serde_json::from_str(value)?;
+            let records = add.stats.as_deref().and_then(records_of);
             let deleted =
                 add.deletion_vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
             commit.adds.push(Added {
@@ -197,19 +198,19 @@ fn take_action(
             });
         }
         "remove" => {
-            let remove: FileAction = serde_json::from_value(value.clone())?;
+            let remove: FileAction = serde_json::from_str(value)?;
             commit.removes.push(Removed { file: remove.file(), data_change: remove.data_change });
         }
         "txn" => {
-            let txn: TxnAction = serde_json::from_value(value.clone())?;
+            let txn: TxnAction = serde_json::from_str(value)?;
             commit.txns.push((txn.app_id, txn.version));
         }
         "metaData" => {
-            let metadata: Metadata = serde_json::from_value(value.clone())?;
+            let metadata: Metadata = serde_json::from_str(value)?;
             commit.table = Some(metadata.table());
         }
         "protocol" => {
-            let protocol: Protocol = serde_json::from_value(value.clone())?;
+            let protocol: Protocol = serde_json::from_str(value)?;
             commit.refused_features = features::refused(&protocol);
         }
         "cdc" | "domainMetadata" | "checkpointMetadata" | "sidecar" => {}
@@ -230,6 +231,16 @@ fn author(info: &Value, first: bool) -> Author {
         }
         Err(e) => Author::Damaged(e.message().to_string()),
     }
+}
+
+/// `numRecords` of a file's statistics.
+pub(super) fn records_of(stats: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Records {
+        num_records: Option<u64>,
+    }
+    serde_json::from_str::<Records>(stats).ok()?.num_records
 }
 
 /// What `add` and `remove` share.

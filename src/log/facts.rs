@@ -23,6 +23,8 @@ pub struct Facts {
     pub protocol: Option<Protocol>,
     /// What continuity makes of it.
     pub standing: Standing,
+    /// The version of the newest checkpoint, by its name.
+    pub checkpoint: Option<u64>,
     /// The head's size and tag, by which it is known again.
     pub(super) head: Option<HeadMark>,
     /// When these facts were last known to be the head's, by the boot clock.
@@ -66,6 +68,7 @@ impl Log {
                 metadata: None,
                 protocol: None,
                 standing: Standing::Absent,
+                checkpoint: None,
                 head: None,
                 checked,
             });
@@ -77,6 +80,7 @@ impl Log {
             return Err(Error::corrupt(format!("the log goes on after version {version}, but not without a gap")));
         }
         let head = self.head_mark(version).await?;
+        let checkpoint = listing.checkpoints.last().copied();
         let (metadata, protocol) = (replayed.metadata, replayed.protocol);
         let stamp = TableStamp::decode(&metadata.configuration);
         let carries_txn = replayed.step.is_some() || replayed.epoch.is_some();
@@ -99,6 +103,7 @@ impl Log {
             metadata: Some(metadata),
             protocol: Some(protocol),
             standing,
+            checkpoint,
             head,
             checked,
         })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::entry::{Metadata, Protocol};
+use crate::continuity::stamp::{PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
 
 /// A feature, and when our commits are right in a table that has it.
@@ -72,6 +73,29 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
     Ok(())
 }
 
+/// Refuses properties that would switch on a feature, since the table's protocol would not name it.
+pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
+    const SWITCHES: &[&str] = &[
+        "delta.enable",
+        "delta.feature.",
+        "delta.columnMapping.",
+        "delta.constraints.",
+        "delta.minReaderVersion",
+        "delta.minWriterVersion",
+        "delta.checkpointPolicy",
+    ];
+    for key in properties.keys() {
+        // This one is about the log's clean-up, not about a feature.
+        let is_switch = SWITCHES.iter().any(|switch| key.starts_with(switch)) && key != "delta.enableExpiredLogCleanup";
+        if is_switch || key == TXN_RETENTION || key.starts_with(PROPERTY_PREFIX) {
+            return Err(Error::incompatible(format!(
+                "the table property {key} cannot be set here: it is not ours to give, or switches on a table feature that is not kept; remove it from the settings"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The protocol of a table that must hold `ntz` timestamps or not; `None` when `protocol` does already.
 pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol> {
     let Some(protocol) = protocol else {
@@ -136,6 +160,17 @@ mod tests {
         assert!(refused(&protocol(3, 7, Some(&["deletionVectors", "timestampNtz"]))).is_empty());
         assert_eq!(refused(&protocol(3, 7, Some(&["deletionVectors", "rowTracking"]))), ["rowTracking"]);
         assert_eq!(refused(&protocol(4, 8, None)).len(), 1);
+    }
+
+    #[test]
+    fn properties_that_switch_on_features_are_refused() {
+        let check = |key: &str| check_properties(&BTreeMap::from([(key.to_string(), "true".to_string())]));
+        for key in ["delta.enableChangeDataFeed", "delta.feature.rowTracking", "cutover.step", TXN_RETENTION] {
+            assert!(check(key).is_err(), "{key}");
+        }
+        for key in ["delta.logRetentionDuration", "delta.enableExpiredLogCleanup", "delta.appendOnly", "owner"] {
+            assert!(check(key).is_ok(), "{key}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use object_store::path::Path;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::entry::{Metadata, Protocol, vector_id};
+use super::entry::{Metadata, Protocol, records_of, vector_id};
 use super::location::Location;
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
@@ -190,8 +190,12 @@ fn snapshot(engine: &dyn Engine, url: &str, version: Option<u64>) -> Result<Arc<
     builder.build(engine).map_err(kernel_error)
 }
 
-fn kernel_error(error: delta_kernel::Error) -> Error {
+fn kernel_error(mut error: delta_kernel::Error) -> Error {
     use delta_kernel::Error as E;
+    // A backtrace hides the error's kind, and would be printed as a part of its text.
+    while let E::Backtraced { source, .. } = error {
+        error = *source;
+    }
     let (kind, message) = match &error {
         E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
@@ -219,8 +223,7 @@ fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
     for row in 0..batch.num_rows() {
         let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
         let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
-        let records = if stats.is_valid(row) { serde_json::from_str::<Value>(stats.value(row)).ok() } else { None };
-        let records = records.and_then(|s| s.get("numRecords").and_then(Value::as_u64));
+        let records = if stats.is_valid(row) { records_of(stats.value(row)) } else { None };
         files.push(LiveFile {
             path: path.value(row).to_string(),
             vector,

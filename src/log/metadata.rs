@@ -49,6 +49,11 @@ impl Log {
         Ok((metadata, features::upgrade(facts.protocol.as_ref(), kernel::holds_ntz(schema))))
     }
 
+    /// Refuses properties that no reload may set.
+    pub fn check_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
+        features::check_properties(properties)
+    }
+
     /// Refuses an append of rows with `schema` to a table that has another.
     pub fn check_schema(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         let Some(metadata) = &facts.metadata else { return Ok(()) };
@@ -61,15 +66,25 @@ impl Log {
         if table.is_some() && table == view {
             return Ok(());
         }
-        let fields = |schema: &Option<Value>| -> Vec<String> {
-            let fields = schema.as_ref().and_then(|s| s.get("fields")).and_then(Value::as_array);
-            fields.into_iter().flatten().map(|f| f.to_string()).collect()
+        let fields = |schema: &Option<Value>| -> Vec<Value> {
+            schema.as_ref().and_then(|s| s.get("fields")).and_then(Value::as_array).cloned().unwrap_or_default()
         };
         let (table, view) = (fields(&table), fields(&view));
         let differs = view.iter().find(|f| !table.contains(f)).or_else(|| table.iter().find(|f| !view.contains(f)));
+        let name = differs.and_then(|f| f.get("name")).and_then(Value::as_str);
+        let of = |fields: &[Value]| {
+            let field = fields.iter().find(|f| f.get("name").and_then(Value::as_str) == name);
+            field.map_or("no such column".to_string(), |f| {
+                let null = if f.get("nullable") == Some(&Value::Bool(false)) { " not null" } else { "" };
+                let data_type = f.get("type").map(|t| t.as_str().map_or_else(|| t.to_string(), str::to_string));
+                format!("{}{null}", data_type.unwrap_or_default())
+            })
+        };
+        let difference = name.map_or("the columns' order differs".to_string(), |name| {
+            format!("column {name:?}: the table has {}, the view {}", of(&table), of(&view))
+        });
         Err(Error::incompatible(format!(
-            "the view's schema is not the table's any more (schema_change = \"fail\"); the first column that differs: {}; a reset loads the table with the view's schema",
-            differs.map_or("their order", String::as_str)
+            "the view's schema is not the table's any more, and schema_change is \"fail\": {difference}; a reset loads the table with the view's schema"
         )))
     }
 }

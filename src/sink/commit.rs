@@ -1,6 +1,7 @@
 //! What both the unclaimed and the claimed table share: facts, and commits on them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -40,6 +41,8 @@ impl Core {
         world: World,
     ) -> Self {
         let writer = world.ids.draw();
+        let head = facts.version.unwrap_or(0);
+        let cadence = Cadence::since(head - facts.checkpoint.unwrap_or(0).min(head));
         Self {
             log,
             facts,
@@ -49,7 +52,7 @@ impl Core {
             world,
             writer,
             progress: Arc::default(),
-            cadence: Cadence::default(),
+            cadence,
             unresolved: None,
         }
     }
@@ -75,12 +78,10 @@ impl Core {
     }
 
     async fn put(&mut self, entry: Entry, proposal: Proposal) -> Result<Option<u64>> {
-        let begun = self.world.clock.boot();
         match self.log.put(&self.facts, &entry).await? {
             Outcome::Committed => {
                 self.log.advance(&mut self.facts, &entry, &proposal);
                 self.advance(&proposal);
-                self.cadence.committed(self.world.clock.boot().saturating_sub(begun));
                 Ok(Some(entry.version()))
             }
             Outcome::Conflict => {
@@ -115,8 +116,10 @@ impl Core {
         }));
     }
 
-    /// Writes a checkpoint where one is due. Its failure is noted and fails nothing.
-    pub(super) async fn checkpoint_if_due(&mut self) {
+    /// Writes a checkpoint where one is due after an append or reload that began at `begun` by the boot clock. Its
+    /// failure is noted and fails nothing.
+    pub(super) async fn checkpoint_if_due(&mut self, begun: Duration) {
+        self.cadence.appended(self.world.clock.boot().saturating_sub(begun));
         if !self.cadence.is_due() {
             return;
         }

@@ -119,6 +119,7 @@ impl Target {
             source: settings.source.clone(),
         };
         let log = Log::new(location, world.clone());
+        log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
         log.check_features(&facts)?;
         Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
@@ -224,6 +225,7 @@ impl Sink {
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
+        let begun = self.core.world.clock.boot();
         self.core.settle().await?;
         let mut changes = changes;
         let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
@@ -257,7 +259,7 @@ impl Sink {
             let adds = rows::add_actions(&files.written);
             let proposal = Proposal { stamp, claims: false, protocol: None, metadata: None, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
-                self.core.checkpoint_if_due().await;
+                self.core.checkpoint_if_due(begun).await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
             written = Some((planned, files));
@@ -290,7 +292,7 @@ impl Sink {
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
         let (cutover, position) = (snapshot.step, snapshot.position.clone());
-        let begun = self.core.world.clock.unix_millis();
+        let (begun, begun_millis) = (self.core.world.clock.boot(), self.core.world.clock.unix_millis());
         let written = self.core.write_snapshot(snapshot, generation).await?;
         loop {
             self.core.refresh().await?;
@@ -304,7 +306,7 @@ impl Sink {
                 }
                 ReloadPlan::Go { .. } => {}
             }
-            self.core.check_written(&written, begun).await?;
+            self.core.check_written(&written, begun_millis).await?;
             let table = TableStamp {
                 connector: self.core.identity.connector.clone(),
                 generation,
@@ -335,7 +337,7 @@ impl Sink {
             let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = held;
-                self.core.checkpoint_if_due().await;
+                self.core.checkpoint_if_due(begun).await;
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }

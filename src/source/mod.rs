@@ -20,7 +20,7 @@ use crate::step::Step;
 ///                     └ changes(after) gives whole steps, in order ┘
 /// ```
 ///
-/// What every implementation promises, and `tests/it/source.rs` checks:
+/// What every implementation promises, and `contract_tests.rs` checks:
 ///
 /// * `view` and `fingerprint` do not change while the source lives; two sources are the same history
 ///   exactly when their fingerprints are equal.

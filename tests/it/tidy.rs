@@ -99,7 +99,9 @@ fn only_the_stamp_spells_the_keys_of_the_contract() {
         "\"cutover.contract",
         "\"cutover.generation",
         "\"cutover.step",
-        "\"__",
+        "\"__step",
+        "\"__op",
+        "\"__gen",
         "\"userMetadata\"",
         "\"cutover.connector\"",
     ];

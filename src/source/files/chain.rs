@@ -42,7 +42,7 @@ fn agree(listing: &Listing, view: &View, chosen: &ChangeFile, range: StepRange) 
     for (other, shared) in listing.sharing(chosen, range) {
         if digest(chosen, view, shared)? != digest(other, view, shared)? {
             return Err(Error::continuity_lost(format!(
-                "{} and {} differ in the steps {shared}; remove the wrong one, then reset",
+                "{} and {} differ in the steps {shared}; remove the wrong one, and run again",
                 chosen.landed, other.landed
             )));
         }

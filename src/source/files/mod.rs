@@ -232,6 +232,7 @@ impl Feed {
         if let Some(mut pieces) = reading.open.take().filter(|pieces| pieces.reached() == after)
             && let Some(changes) = pieces.next()?
         {
+            let changes = changes.at_position(pieces.name());
             reading.open = Some(pieces);
             return Ok(Next::Changes(changes));
         }
@@ -249,9 +250,9 @@ impl Feed {
     fn open(&self, listing: &Listing, view: &View, after: Step, reading: &mut Reading) -> Result<Option<Next>> {
         let Some(link) = chain::link(listing, view, after)? else { return Ok(None) };
         let mut pieces = Pieces::open(&link.file, view, after)?;
-        let changes = pieces.next()?;
+        let changes = pieces.next()?.map(|changes| Next::Changes(changes.at_position(pieces.name())));
         reading.open = Some(pieces);
-        Ok(changes.map(Next::Changes))
+        Ok(changes)
     }
 
     /// The listing, and whether it was made just then. One that is kept holds as long as the folder is unchanged, which

@@ -56,6 +56,11 @@ impl Pieces {
         })
     }
 
+    /// The file's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.file.landed.name
+    }
+
     /// Where the last answer ended.
     pub(crate) fn reached(&self) -> Step {
         self.reached
