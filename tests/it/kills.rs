@@ -51,3 +51,26 @@ fn kills_at_random_moments_lose_and_double_nothing() {
     site.check(&model, TEST);
     eprintln!("{TEST}: {killed} kills, {resets} of them of resets; {} versions", site.stamps().len());
 }
+
+#[test]
+fn a_first_load_that_was_killed_is_done_once_by_the_next_run() {
+    const TEST: &str = "a_first_load_that_was_killed_is_done_once_by_the_next_run";
+    let mut chance = Chance::new(TEST);
+    let seed = chance.seed;
+    for _ in 0..size("CUTOVER_KILLS", 12) / 2 {
+        let site = Site::new();
+        let mut model = Model::new(&site, 20_000, chance);
+        model.land_changes();
+        let wanted = 1 + model.chance.below(4) as usize;
+        let yields = model.chance.below(3000);
+        let durability: &[&str] = if model.chance.one_in(2) { &[UNSYNCED] } else { &[] };
+        let args = [&["run"], durability].concat();
+        let mut process = site.start(&args);
+        assert!(wait_until(PATIENCE, || site.things() >= wanted || process.ended().is_some()), "seed {seed}");
+        (0..yields).for_each(|_| std::thread::yield_now());
+        assert!(process.ended().is_none(), "{}; seed {seed}", process.said());
+        process.kill();
+        site.check_alone(&model);
+        chance = model.chance;
+    }
+}
