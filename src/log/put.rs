@@ -137,12 +137,17 @@ impl Log {
             };
             match self.read(entry.version).await {
                 Ok(Some(found)) => return self.settle(facts, entry, &found).await,
-                Ok(None) if is_final(&error) => return Err(store_error("the log cannot be written", error)),
+                Ok(None) if is_final(&error) => {
+                    return Err(store_error(
+                        format!("the log of {} cannot be written; check its permissions", self.location().uri()),
+                        error,
+                    ));
+                }
                 Ok(None) | Err(_) => {}
             }
             if self.world.clock.boot().saturating_sub(begun) > DEADLINE {
                 let message = format!(
-                    "whether version {} was written is not known yet; the storage does not answer",
+                    "whether version {} was written is not known yet; check the storage and its free space",
                     entry.version
                 );
                 return Ok(Outcome::Unknown(store_error(message, error)));
