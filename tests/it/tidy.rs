@@ -36,7 +36,7 @@ fn sources() -> Vec<Source> {
             }
             let name = path.strip_prefix(&root).unwrap().to_string_lossy().to_string();
             let module = name.split(['/', '.']).next().unwrap().to_string();
-            let is_test = name.ends_with("_tests.rs") || name.ends_with("landing.rs");
+            let is_test = name.ends_with("_tests.rs");
             if is_test || module == "lib" || module == "main" {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The change files that lead from a step onwards, each checked against those that share steps with it.
 
-use super::directory::{ChangeFile, Listing};
+use super::directory::{ChangeFile, Folder};
 use super::pieces::Pieces;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -17,18 +17,18 @@ pub(crate) struct Link {
 }
 
 /// The file that leads furthest from `after`, if any does and the others agree with it.
-pub(crate) fn link(listing: &Listing, view: &View, after: Step) -> Result<Option<Link>> {
-    let Some(file) = listing.leading(after) else { return Ok(None) };
+pub(crate) fn link(folder: &Folder, view: &View, after: Step) -> Result<Option<Link>> {
+    let Some(file) = folder.leading(after) else { return Ok(None) };
     let Some(range) = file.range.after(after) else { return Ok(None) };
-    agree(listing, view, file, range)?;
+    agree(folder, view, file, range)?;
     Ok(Some(Link { file: file.clone(), range }))
 }
 
 /// The links from `after` as far as they go, at most to `until`.
-pub(crate) fn chain(listing: &Listing, view: &View, after: Step, until: Option<Step>) -> Result<Vec<Link>> {
+pub(crate) fn chain(folder: &Folder, view: &View, after: Step, until: Option<Step>) -> Result<Vec<Link>> {
     let (mut links, mut reached) = (Vec::new(), after);
     while until.is_none_or(|until| reached < until)
-        && let Some(mut link) = link(listing, view, reached)?
+        && let Some(mut link) = link(folder, view, reached)?
     {
         link.range = until.map_or(Some(link.range), |until| link.range.until(until)).unwrap_or(link.range);
         reached = link.range.to();
@@ -38,8 +38,8 @@ pub(crate) fn chain(listing: &Listing, view: &View, after: Step, until: Option<S
 }
 
 /// Every file that shares steps of `range` with `chosen` must say the same of them once netted.
-fn agree(listing: &Listing, view: &View, chosen: &ChangeFile, range: StepRange) -> Result<()> {
-    for (other, shared) in listing.sharing(chosen, range) {
+fn agree(folder: &Folder, view: &View, chosen: &ChangeFile, range: StepRange) -> Result<()> {
+    for (other, shared) in folder.sharing(chosen, range) {
         if digest(chosen, view, shared)? != digest(other, view, shared)? {
             return Err(Error::continuity_lost(format!(
                 "{} and {} differ in the steps {shared}; remove the wrong one, and run again",

@@ -2,7 +2,7 @@
 
 use futures::TryStreamExt;
 
-use super::landing::{Change, Format, Landing, Row, row, step};
+use super::landing_tests::{Change, Format, Landing, Row, row, step};
 use super::*;
 use crate::change::Op;
 use crate::error::ErrorKind;

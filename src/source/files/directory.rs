@@ -114,16 +114,16 @@ impl fmt::Display for Landed {
 }
 
 /// What tells a file from one that took its place: number, length, and the time of its last change.
-pub(crate) type Stamp = (u64, u64, i64, i64);
+pub(crate) type FileMark = (u64, u64, i64, i64);
 
 impl Landed {
-    /// The stamp of each part.
-    pub(crate) fn stamps(&self) -> Result<Vec<Stamp>> {
-        let stamp = |part: &Part| {
+    /// The mark of each part.
+    pub(crate) fn marks(&self) -> Result<Vec<FileMark>> {
+        let mark = |part: &Part| {
             let m = std::fs::symlink_metadata(&part.path).map_err(|e| unopened(part, e))?;
             Ok((m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
         };
-        self.parts.iter().map(stamp).collect()
+        self.parts.iter().map(mark).collect()
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct ChangeFile {
 
 /// Everything that is complete in a view's folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Listing {
+pub(crate) struct Folder {
     /// In step order, each step once.
     pub(crate) snapshots: Vec<SnapshotFile>,
     /// In the order of `from`, then `to`, then name.
@@ -157,32 +157,39 @@ pub(crate) struct Listing {
     pub(crate) unsettled: bool,
 }
 
-impl Listing {
-    /// Lists `folder`; names that are close to the patterns and symbolic links are refused.
-    pub(crate) fn scan(folder: &Path) -> Result<Self> {
-        let mut listing = Self::default();
-        check_folder(folder)?;
-        for entry in std::fs::read_dir(folder).map_err(|e| unreadable(folder, e))? {
-            let entry = entry.map_err(|e| unreadable(folder, e))?;
+impl Folder {
+    /// Lists the folder at `path`; names that are close to the patterns and symbolic links are refused.
+    pub(crate) fn scan(path: &Path) -> Result<Self> {
+        let mut folder = Self::default();
+        check_folder(path)?;
+        for entry in std::fs::read_dir(path).map_err(|e| unreadable(path, e))? {
+            let entry = entry.map_err(|e| unreadable(path, e))?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let parsed = parse_name(&name)?;
             if let Name::Unfinished | Name::Other = parsed {
-                tracing::debug!(folder = %folder.display(), name, "not part of the feed");
+                tracing::debug!(folder = %path.display(), name, "not part of the feed");
                 continue;
             }
-            let Some(landed) = landed(entry, name, parsed, &mut listing.unsettled)? else { continue };
+            let landed = match landed(entry, name, parsed)? {
+                Found::Landed(landed) => landed,
+                Found::Unsettled => {
+                    folder.unsettled = true;
+                    continue;
+                }
+                Found::Gone => continue,
+            };
             match parsed {
-                Name::Snapshot(step, _) => listing.snapshots.push(SnapshotFile { step, landed }),
-                Name::Changes(range, _) => listing.changes.push(ChangeFile { range, landed }),
+                Name::Snapshot(step, _) => folder.snapshots.push(SnapshotFile { step, landed }),
+                Name::Changes(range, _) => folder.changes.push(ChangeFile { range, landed }),
                 Name::Unfinished | Name::Other => {}
             }
         }
-        listing.snapshots.sort_by(|a, b| (a.step, &a.landed.name).cmp(&(b.step, &b.landed.name)));
-        for (a, b) in listing.snapshots.iter().zip(listing.snapshots.iter().skip(1)) {
+        folder.snapshots.sort_by(|a, b| (a.step, &a.landed.name).cmp(&(b.step, &b.landed.name)));
+        for (a, b) in folder.snapshots.iter().zip(folder.snapshots.iter().skip(1)) {
             if a.step == b.step {
                 return Err(Error::refused(format!(
                     "{}: both {} and {} are the snapshot of step {}; remove one",
-                    folder.display(),
+                    path.display(),
                     a.landed,
                     b.landed,
                     a.step
@@ -190,8 +197,8 @@ impl Listing {
             }
         }
         let order = |c: &ChangeFile| (c.range.from(), c.range.to());
-        listing.changes.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.landed.name.cmp(&b.landed.name)));
-        Ok(listing)
+        folder.changes.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.landed.name.cmp(&b.landed.name)));
+        Ok(folder)
     }
 
     /// Where the feed stands, by its names.
@@ -248,27 +255,36 @@ fn unreadable(folder: &Path, e: std::io::Error) -> Error {
     Error::unavailable(format!("the folder {} {remedy}", folder.display())).with_source(e)
 }
 
-/// The entry's files; `None` when it is still being written, or gone.
-fn landed(entry: std::fs::DirEntry, name: String, parsed: Name, unsettled: &mut bool) -> Result<Option<Landed>> {
+/// What an entry turns out to be.
+enum Found {
+    /// A complete file, or a complete folder of part files.
+    Landed(Landed),
+    /// A folder whose part files are still being written.
+    Unsettled,
+    /// Nothing any more.
+    Gone,
+}
+
+/// The entry's files.
+fn landed(entry: std::fs::DirEntry, name: String, parsed: Name) -> Result<Found> {
     let path = entry.path();
     let kind = entry.file_type().map_err(|e| unreadable(&path, e))?;
     if kind.is_dir() {
         let parts = match parts(&path, &name) {
             Err(e) if !path.exists() => {
                 tracing::debug!(path = %path.display(), error = %e, "gone while it was listed");
-                return Ok(None);
+                return Ok(Found::Gone);
             }
             parts => parts?,
         };
-        *unsettled |= parts.is_none();
-        return Ok(parts.map(|parts| Landed { name, parts }));
+        return Ok(parts.map_or(Found::Unsettled, |parts| Found::Landed(Landed { name, parts })));
     }
     check_kind(kind, &path)?;
     let format = match parsed {
         Name::Snapshot(_, Some(format)) | Name::Changes(_, Some(format)) => format,
         _ => return Err(Error::refused(format!("the file {name:?} has no extension; the names are {PATTERNS}"))),
     };
-    Ok(Some(Landed { parts: vec![Part { path, label: name.clone(), format }], name }))
+    Ok(Found::Landed(Landed { parts: vec![Part { path, label: name.clone(), format }], name }))
 }
 
 /// The part files of a folder, in name order; `None` while it is being written.

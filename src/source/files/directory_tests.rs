@@ -63,7 +63,7 @@ fn names_that_are_close_to_the_patterns_are_refused() {
 fn check_refused(lay: impl FnOnce(&Path), parts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     lay(folder.path());
-    let err = Listing::scan(folder.path()).unwrap_err();
+    let err = Folder::scan(folder.path()).unwrap_err();
     assert_eq!(err.kind(), ErrorKind::Refused, "{err}");
     for part in parts {
         assert!(err.message().contains(part), "{err}: no {part}");
@@ -100,8 +100,8 @@ fn what_no_rule_covers_is_refused_by_name() {
 fn a_link_that_takes_a_files_place_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "snapshot-1.ndjson");
-    let listing = Listing::scan(folder.path()).unwrap();
-    let part = &listing.snapshots[0].landed.parts[0];
+    let listed = Folder::scan(folder.path()).unwrap();
+    let part = &listed.snapshots[0].landed.parts[0];
     assert!(open_file(part).is_ok());
     std::fs::remove_file(&part.path).unwrap();
     assert_eq!(open_file(part).unwrap_err().kind(), ErrorKind::Unavailable);
@@ -110,8 +110,8 @@ fn a_link_that_takes_a_files_place_is_not_followed() {
 
     let home = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(folder.path(), home.path().join("v")).unwrap();
-    assert_eq!(Listing::scan(&home.path().join("v")).unwrap_err().kind(), ErrorKind::Refused);
-    assert_eq!(Listing::scan(&home.path().join("w")).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(Folder::scan(&home.path().join("v")).unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(Folder::scan(&home.path().join("w")).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn the_file_that_leads_furthest_is_taken() {
     for name in ["changes-0-5.parquet", "changes-0-7.parquet", "changes-3-7.parquet", "changes-6-9.parquet"] {
         write(folder.path(), name);
     }
-    let listing = Listing::scan(folder.path()).unwrap();
-    let leading = |after: u64| listing.leading(step(after)).map(|c| c.landed.name.as_str());
+    let listed = Folder::scan(folder.path()).unwrap();
+    let leading = |after: u64| listed.leading(step(after)).map(|c| c.landed.name.as_str());
     assert_eq!(leading(0), Some("changes-0-7.parquet"));
     assert_eq!(leading(3), Some("changes-3-7.parquet"));
     assert_eq!(leading(6), Some("changes-6-9.parquet"));
     assert_eq!(leading(9), None);
-    let chosen = listing.leading(step(3)).unwrap();
-    let shared = listing.sharing(chosen, StepRange::new(step(4), step(7)).unwrap());
+    let chosen = listed.leading(step(3)).unwrap();
+    let shared = listed.sharing(chosen, StepRange::new(step(4), step(7)).unwrap());
     let shared: Vec<String> = shared.iter().map(|(c, range)| format!("{} {range}", c.landed)).collect();
     assert_eq!(shared, ["changes-0-5.parquet (4, 5]", "changes-0-7.parquet (4, 7]", "changes-6-9.parquet (6, 7]"]);
 }

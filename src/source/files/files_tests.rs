@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use proptest::prelude::*;
 
-use super::landing::{Change, Format, Landing, Row, expected, row, states, step, write_changes, write_rows};
+use super::landing_tests::{Change, Format, Landing, Row, expected, row, states, step, write_changes, write_rows};
 use super::*;
 use crate::change::Op;
 use crate::error::ErrorKind;
@@ -264,7 +264,7 @@ fn a_view_without_columns_is_that_of_the_files() {
         assert_eq!(err.kind(), ErrorKind::Config);
         assert!(err.message().contains("columns = {"), "{err}");
         landing.changes(1, 2, &[], Format::ArrowStream);
-        assert_eq!(source.view().await.unwrap(), super::landing::view(true));
+        assert_eq!(source.view().await.unwrap(), super::landing_tests::view(true));
         check_snapshot(&mut source, newest(), 1, &expected(&BTreeMap::from([(1, vec![row(1)])]), true, 1, 2)).await;
     });
 }

@@ -8,7 +8,7 @@
 use arrow::array::RecordBatch;
 
 use super::chain::Link;
-use super::directory::{SnapshotFile, Stamp};
+use super::directory::{FileMark, SnapshotFile};
 use super::effect::{Effect, Rest, Share};
 use super::pieces::Pieces;
 use super::reader::Batches;
@@ -29,7 +29,7 @@ pub(crate) struct Fold {
     links: Vec<Link>,
     memory: u64,
     shares: Vec<Share>,
-    stamps: Vec<Stamp>,
+    marks: Vec<FileMark>,
     stage: Stage,
 }
 
@@ -49,15 +49,15 @@ enum Stage {
 impl Fold {
     /// Folds within about `memory` bytes.
     pub(crate) fn new(view: &View, snapshot: SnapshotFile, links: Vec<Link>, memory: u64) -> Result<Self> {
-        let (shares, stamps) = (vec![Share::ALL], stamps(&snapshot, &links)?);
-        Ok(Self { view: view.clone(), snapshot, links, memory, shares, stamps, stage: Stage::Start })
+        let (shares, marks) = (vec![Share::ALL], marks(&snapshot, &links)?);
+        Ok(Self { view: view.clone(), snapshot, links, memory, shares, marks, stage: Stage::Start })
     }
 
     fn advance(&mut self, stage: Stage) -> Result<(Stage, Option<RecordBatch>)> {
         match stage {
             Stage::Start => match self.shares.pop() {
                 Some(share) => Ok((Stage::Changes(share, Box::new(Effect::new(&self.view, share)?), 0, None), None)),
-                None if stamps(&self.snapshot, &self.links)? == self.stamps => Ok((Stage::End, None)),
+                None if marks(&self.snapshot, &self.links)? == self.marks => Ok((Stage::End, None)),
                 None => Err(Error::unavailable(format!(
                     "{}, or a file of changes after it, was replaced while it was read; a landed file must stay as it is",
                     self.snapshot.landed
@@ -114,12 +114,12 @@ impl Fold {
     }
 }
 
-fn stamps(snapshot: &SnapshotFile, links: &[Link]) -> Result<Vec<Stamp>> {
-    let mut stamps = snapshot.landed.stamps()?;
+fn marks(snapshot: &SnapshotFile, links: &[Link]) -> Result<Vec<FileMark>> {
+    let mut marks = snapshot.landed.marks()?;
     for link in links {
-        stamps.extend(link.file.landed.stamps()?);
+        marks.extend(link.file.landed.marks()?);
     }
-    Ok(stamps)
+    Ok(marks)
 }
 
 impl Iterator for Fold {

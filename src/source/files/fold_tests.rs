@@ -2,14 +2,14 @@ use super::*;
 use crate::change::Op;
 use crate::source::contract_tests::{State, add_rows};
 use crate::source::files::chain::chain;
-use crate::source::files::directory::Listing;
-use crate::source::files::landing::{Change, Format, Landing, expected, row, states, step, view};
+use crate::source::files::directory::Folder;
+use crate::source::files::landing_tests::{Change, Format, Landing, expected, row, states, step, view};
 
 /// The folded state within `memory` bytes, and how many passes over the snapshot it took.
 fn fold(landing: &Landing, memory: u64) -> (State, usize) {
-    let (listing, view) = (Listing::scan(&landing.folder()).unwrap(), view(landing.keyed));
-    let snapshot = listing.newest(None).unwrap().clone();
-    let links = chain(&listing, &view, snapshot.step, None).unwrap();
+    let (folder, view) = (Folder::scan(&landing.folder()).unwrap(), view(landing.keyed));
+    let snapshot = folder.newest(None).unwrap().clone();
+    let links = chain(&folder, &view, snapshot.step, None).unwrap();
     let mut fold = Fold::new(&view, snapshot, links, memory).unwrap();
     let (mut state, mut passes) = (State::new(), 0);
     let mut was_snapshot = false;
@@ -48,9 +48,9 @@ fn a_file_that_is_replaced_during_a_fold_ends_it() {
     let landing = Landing::new(true);
     landing.snapshot(0, &[row(1)], Format::Parquet);
     landing.changes(0, 1, &[(1, Op::Insert, row(2))], Format::Ndjson);
-    let (listing, view) = (Listing::scan(&landing.folder()).unwrap(), view(true));
-    let links = chain(&listing, &view, step(0), None).unwrap();
-    let mut fold = Fold::new(&view, listing.newest(None).unwrap().clone(), links, 0).unwrap();
+    let (folder, view) = (Folder::scan(&landing.folder()).unwrap(), view(true));
+    let links = chain(&folder, &view, step(0), None).unwrap();
+    let mut fold = Fold::new(&view, folder.newest(None).unwrap().clone(), links, 0).unwrap();
     assert!(fold.next().unwrap().is_ok());
     landing.changes(0, 1, &[(1, Op::Insert, row(3)), (1, Op::Insert, row(4))], Format::Ndjson);
     let err = fold.find_map(Result::err).unwrap();

@@ -21,7 +21,7 @@ mod fold;
 mod footer;
 mod ipc;
 #[cfg(test)]
-mod landing;
+mod landing_tests;
 mod ndjson;
 mod pieces;
 mod reader;
@@ -43,7 +43,7 @@ use crate::snapshot::Snapshot;
 use crate::source::{Next, Pick, Position, Source};
 use crate::step::Step;
 pub use columns::parse_column_type;
-use directory::{Listing, SnapshotFile, check_folder};
+use directory::{Folder, SnapshotFile, check_folder};
 use fold::Fold;
 use pieces::Pieces;
 use reader::{Batches, Rows};
@@ -128,7 +128,7 @@ impl Source for FilesSource {
 
     async fn position(&mut self) -> Result<Position> {
         let feed = Arc::clone(&self.feed);
-        blocking(move || Ok(Listing::scan(&feed.folder)?.position())).await
+        blocking(move || Ok(Folder::scan(&feed.folder)?.position())).await
     }
 
     async fn snapshot(&mut self, pick: Pick) -> Result<Snapshot> {
@@ -154,11 +154,11 @@ impl Source for FilesSource {
 #[derive(Default)]
 struct Reading {
     open: Option<Pieces>,
-    /// A listing, and when the folder was changed last before it was made.
-    listing: Option<(SystemTime, Arc<Listing>)>,
+    /// What the folder held, and when it had been changed last before that was looked at.
+    folder: Option<(SystemTime, Arc<Folder>)>,
 }
 
-/// The folder, without anything that changes.
+/// Where the feed is landed, without anything that changes.
 struct Feed {
     settings: FilesSettings,
     folder: PathBuf,
@@ -172,13 +172,13 @@ impl Feed {
             let fields = columns.iter().map(|(name, data_type)| Field::new(name, data_type.clone(), true));
             return View::new(view, &Schema::new(fields.collect::<Vec<_>>()), key.clone());
         }
-        let listing = Listing::scan(&self.folder)?;
-        for snapshot in listing.snapshots.iter().rev() {
+        let folder = Folder::scan(&self.folder)?;
+        for snapshot in folder.snapshots.iter().rev() {
             if let Some(schema) = reader::schema_of(&snapshot.landed)? {
                 return View::new(view, &schema, key.clone());
             }
         }
-        for changes in listing.changes.iter().rev() {
+        for changes in folder.changes.iter().rev() {
             if let Some(schema) = reader::schema_of(&changes.landed)? {
                 let is_column = |f: &&FieldRef| f.name() != COLUMN_STEP && f.name() != COLUMN_OP;
                 let fields = schema.fields().iter().filter(is_column);
@@ -186,7 +186,7 @@ impl Feed {
                 return View::new(view, &Schema::new(fields), key.clone());
             }
         }
-        if listing.snapshots.is_empty() && listing.changes.is_empty() {
+        if folder.snapshots.is_empty() && folder.changes.is_empty() {
             return Err(self.nothing_landed());
         }
         Err(Error::config(format!(
@@ -201,8 +201,8 @@ impl Feed {
 
     fn snapshot(&self, view: &View, pick: Pick) -> Result<Snapshot> {
         let (Pick::Newest { until } | Pick::Reached { until }) = pick;
-        let listing = Listing::scan(&self.folder)?;
-        let snapshot = match (listing.newest(until), listing.snapshots.first(), until) {
+        let folder = Folder::scan(&self.folder)?;
+        let snapshot = match (folder.newest(until), folder.snapshots.first(), until) {
             (Some(snapshot), _, _) => snapshot.clone(),
             (None, Some(oldest), Some(until)) => {
                 return Err(Error::refused(format!(
@@ -215,7 +215,7 @@ impl Feed {
         };
         let links = match pick {
             Pick::Newest { .. } => Vec::new(),
-            Pick::Reached { .. } => chain::chain(&listing, view, snapshot.step, until)?,
+            Pick::Reached { .. } => chain::chain(&folder, view, snapshot.step, until)?,
         };
         let Some(step) = links.last().map(|link| link.range.to()) else {
             let known_rows = reader::rows_of(&snapshot.landed)?;
@@ -236,37 +236,44 @@ impl Feed {
             reading.open = Some(pieces);
             return Ok(Next::Changes(changes));
         }
-        let (listing, fresh) = self.listing(reading, false)?;
-        if let Some(next) = self.open(&listing, view, after, reading)? {
+        if let Some(kept) = self.kept(reading)
+            && let Some(next) = self.open(&kept, view, after, reading)?
+        {
             return Ok(next);
         }
-        let listing = if fresh { listing } else { self.listing(reading, true)?.0 };
-        match self.open(&listing, view, after, reading)? {
+        let folder = self.scan(reading)?;
+        match self.open(&folder, view, after, reading)? {
             Some(next) => Ok(next),
-            None => Ok(Next::Idle { hole: listing.hole(after) }),
+            None => Ok(Next::Idle { hole: folder.hole(after) }),
         }
     }
 
-    fn open(&self, listing: &Listing, view: &View, after: Step, reading: &mut Reading) -> Result<Option<Next>> {
-        let Some(link) = chain::link(listing, view, after)? else { return Ok(None) };
+    fn open(&self, folder: &Folder, view: &View, after: Step, reading: &mut Reading) -> Result<Option<Next>> {
+        let Some(link) = chain::link(folder, view, after)? else { return Ok(None) };
         let mut pieces = Pieces::open(&link.file, view, after)?;
         let changes = pieces.next()?.map(|changes| Next::Changes(changes.at_position(pieces.name())));
         reading.open = Some(pieces);
         Ok(changes)
     }
 
-    /// The listing, and whether it was made just then. One that is kept holds as long as the folder is unchanged, which
-    /// spares a feed of many small files from being listed once a file.
-    fn listing(&self, reading: &mut Reading, anew: bool) -> Result<(Arc<Listing>, bool)> {
-        let changed = std::fs::metadata(&self.folder).and_then(|m| m.modified()).ok();
-        if let (false, Some(changed), Some((seen, listing))) = (anew, changed, &reading.listing)
-            && *seen == changed
-        {
-            return Ok((Arc::clone(listing), false));
-        }
-        let listing = Arc::new(Listing::scan(&self.folder)?);
-        reading.listing = changed.filter(|_| !listing.unsettled).map(|changed| (changed, Arc::clone(&listing)));
-        Ok((listing, true))
+    /// The folder as it was seen last, as long as nothing in it changed since; this spares a feed of many small files from
+    /// being listed once a file.
+    fn kept(&self, reading: &Reading) -> Option<Arc<Folder>> {
+        let (seen, folder) = reading.folder.as_ref()?;
+        (self.changed() == Some(*seen)).then(|| Arc::clone(folder))
+    }
+
+    /// The folder as it is, kept for later calls.
+    fn scan(&self, reading: &mut Reading) -> Result<Arc<Folder>> {
+        let changed = self.changed();
+        let folder = Arc::new(Folder::scan(&self.folder)?);
+        reading.folder = changed.filter(|_| !folder.unsettled).map(|changed| (changed, Arc::clone(&folder)));
+        Ok(folder)
+    }
+
+    /// When an entry of the folder itself changed last.
+    fn changed(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.folder).and_then(|m| m.modified()).ok()
     }
 }
 

@@ -3,11 +3,11 @@ use arrow::array::Array;
 use super::*;
 use crate::change::Op;
 use crate::error::ErrorKind;
-use crate::source::files::directory::{Listing, parse_name};
-use crate::source::files::landing::{Change, Format, Landing, Row, change_batch, row, step, view, write_batch};
+use crate::source::files::directory::{Folder, parse_name};
+use crate::source::files::landing_tests::{Change, Format, Landing, Row, change_batch, row, step, view, write_batch};
 
 fn file_of(landing: &Landing) -> ChangeFile {
-    Listing::scan(&landing.folder()).unwrap().changes.remove(0)
+    Folder::scan(&landing.folder()).unwrap().changes.remove(0)
 }
 
 /// The ranges and row counts of all answers behind `after`, each at least `bytes` long where steps allow it.
