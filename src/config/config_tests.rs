@@ -338,8 +338,8 @@ fn a_wrong_value_is_named_with_its_remedy() {
     };
     uri("\"\"", "is empty");
     uri("\"a\\u0000b\"", "has a control character in it");
-    uri("\"s3://key:canary@lake/t\"", "has credentials in it; write them under \"storage\"");
-    uri("\"https://lake/t?sig=canary\"", "has credentials in it; write them under \"storage\"");
+    uri("\"s3://key:canary@lake/t\"", "has credentials or a query in it; write the plain path of the table");
+    uri("\"https://lake/t?sig=canary\"", "has credentials or a query in it; write the plain path of the table");
 }
 
 #[test]

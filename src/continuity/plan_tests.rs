@@ -174,7 +174,7 @@ proptest! {
         let mut head = first.clone();
         let mut rows = vec![Row { writer: 0, epoch: first.epoch, generation: first.generation, from: None, to: step(0) }];
         let start = Writer { seen: first, version: 1, claim: None, fenced: false };
-        let mut writers = vec![Writer { claim: Some(held(1, "0")), ..start.clone() }, start.clone(), start];
+        let mut writers = [Writer { claim: Some(held(1, "0")), ..start.clone() }, start.clone(), start];
         for (n, (who, act)) in acts.into_iter().enumerate() {
             let writer = &mut writers[who];
             let standing = Standing::Ours(Box::new(writer.seen.clone()));

@@ -188,7 +188,7 @@ async fn a_storage_that_fails_for_long_delays_delivery_and_loses_nothing() {
     delivery.land("snapshot-10.ndjson", &[ROW]);
     delivery.run(Until::Drained).await.unwrap();
     delivery.land("changes-10-15.ndjson", &[r#"{"step":12,"update":{"id":1,"name":"b"}}"#]);
-    delivery.store = FaultStore::new(Arc::clone(&delivery.store), (0..200).map(|_| Fault::Before).collect());
+    delivery.store = FaultStore::around(Arc::clone(&delivery.store), (0..200).map(|_| Fault::Before).collect());
     let ended = delivery.run(Until::Step(step(15))).await.unwrap();
     assert_eq!(ended.last_step, Some(step(15)));
     assert_eq!(delivery.commits().await.last(), Some(&(Kind::Append, Some(10), 15, 1)));

@@ -34,7 +34,7 @@ pub(crate) struct FaultStore {
 }
 
 impl FaultStore {
-    pub(crate) fn new(inner: Arc<dyn ObjectStore>, mut faults: Vec<Fault>) -> Arc<dyn ObjectStore> {
+    pub(crate) fn around(inner: Arc<dyn ObjectStore>, mut faults: Vec<Fault>) -> Arc<dyn ObjectStore> {
         faults.reverse();
         Arc::new(Self { inner, faults: Mutex::new(faults), late: Mutex::default() })
     }

@@ -112,7 +112,8 @@ async fn of_two_first_loads_one_wins_and_the_other_finds_the_table_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_neither_loses_nor_doubles() {
-    let faults: [(&str, fn() -> Vec<Fault>); 6] = [
+    type Case = (&'static str, fn() -> Vec<Fault>);
+    let faults: [Case; 6] = [
         ("before", || vec![Fault::Before, Fault::Before]),
         ("lost", || vec![Fault::Lost]),
         ("resent", || vec![Fault::Resent]),
@@ -126,7 +127,7 @@ async fn a_lost_answer_neither_loses_nor_doubles() {
             let (inner, (world, _)) = (memory(), world(5));
             let mut plan: Vec<Fault> = (0..skipped).map(|_| Fault::First(Box::new(|_| async {}.boxed()))).collect();
             plan.extend(faults());
-            let store = FaultStore::new(Arc::clone(&inner), plan);
+            let store = FaultStore::around(Arc::clone(&inner), plan);
             drop(sink(&store, &world).await);
             let mut sink = sink(&store, &world).await;
             sink.append(changes(10, 12)).await.unwrap();
@@ -146,7 +147,7 @@ async fn an_answer_that_never_comes_leaves_the_commit_open_until_it_is_known() {
     let faults = std::iter::once(Fault::First(Box::new(|_| async {}.boxed())) as Fault)
         .chain((0..60).map(|_| Fault::Before))
         .collect();
-    let store = FaultStore::new(Arc::clone(&inner), faults);
+    let store = FaultStore::around(Arc::clone(&inner), faults);
     let mut sink = sink(&store, &world).await;
     let open = sink.append(changes(10, 11)).await.unwrap_err();
     assert_eq!(open.kind(), ErrorKind::Unavailable);
@@ -164,7 +165,7 @@ async fn a_reload_removes_what_others_appended_under_it() {
     let (inner, (world, _)) = (memory(), world(7));
     let claim = Fault::First(Box::new(|_| async {}.boxed()));
     drop(sink(&inner, &world).await);
-    let store = FaultStore::new(
+    let store = FaultStore::around(
         Arc::clone(&inner),
         vec![claim, Fault::First(Box::new(|s| async move { foreign_append(&s, 2).await }.boxed()))],
     );
