@@ -1,4 +1,4 @@
-//! Checkpoints after commits, at a cadence that keeps them a small share of the time.
+//! Checkpoints after commits, at a cadence that keeps what they cost for a table's size a small share of the time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Never more often than this many versions.
 const FEWEST_VERSIONS: u64 = 100;
 /// A checkpoint is due when appends took this many times what the last checkpoint took. It is well above the ten that
-/// keep checkpoints below a tenth of the time, because the next one costs more than the last.
+/// would do if all cost the same, because the next one costs more than the last.
 const APPENDS_TO_CHECKPOINT: u32 = 20;
 /// What a checkpoint is taken to cost before the first one.
 const ASSUMED_COST: Duration = Duration::from_millis(20);
@@ -57,6 +57,7 @@ impl Log {
             done = self.kernel.checkpoint(version) => done?,
             () = late => return Err(Error::unavailable(format!("the checkpoint of version {version} took longer than {DEADLINE:?}"))),
         }
+        facts.checkpoint = Some(version);
         let head = self.head_mark(version).await?;
         // Only the checkpoint's mark is taken over: a head that changed must still be noticed.
         if let (Some(known), Some(found)) = (&mut facts.head, head) {
