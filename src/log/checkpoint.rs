@@ -2,56 +2,54 @@
 
 use std::time::Duration;
 
-use super::{Facts, Log};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
+
+use super::{Facts, LOG_DIR, Log};
 use crate::error::{Error, Result};
+use crate::store::store_error;
 
 /// Never more often than this many versions.
-const FEWEST_VERSIONS: u64 = 100;
-/// A checkpoint is due when appends took this many times what the last checkpoint took. It is well above the ten that
-/// would do if all cost the same, because the next one costs more than the last.
-const APPENDS_TO_CHECKPOINT: u32 = 20;
-/// What a checkpoint is taken to cost before the first one.
-const ASSUMED_COST: Duration = Duration::from_millis(20);
-/// What appends of earlier processes are taken to have cost each.
-const ASSUMED_APPEND: Duration = Duration::from_millis(4);
+const FEWEST_VERSIONS: u64 = 500;
+/// One checkpoint for so many versions as make up a tenth of the actions that it rewrites: however large the table, a
+/// version's share of the rewriting is ten actions.
+const ACTIONS_TO_VERSIONS: u64 = 10;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// When the next checkpoint is due.
 #[derive(Debug, Clone)]
 pub struct Cadence {
     versions: u64,
-    spent: Duration,
-    last_cost: Duration,
+    actions: u64,
 }
 
 impl Cadence {
     /// The cadence of a table whose last checkpoint was `versions` ago.
     pub fn since(versions: u64) -> Self {
-        let counted = u32::try_from(versions).unwrap_or(u32::MAX);
-        Self { versions, spent: ASSUMED_APPEND.saturating_mul(counted), last_cost: ASSUMED_COST }
+        Self { versions, actions: 0 }
     }
 
-    /// Counts an append that took `cost`.
-    pub fn appended(&mut self, cost: Duration) {
+    /// Counts a version.
+    pub fn committed(&mut self) {
         self.versions += 1;
-        self.spent += cost;
     }
 
     /// Whether a checkpoint is due.
     pub fn is_due(&self) -> bool {
-        self.versions >= FEWEST_VERSIONS && self.spent >= self.last_cost * APPENDS_TO_CHECKPOINT
+        self.versions >= FEWEST_VERSIONS.max(self.actions / ACTIONS_TO_VERSIONS)
     }
 
-    /// Counts a checkpoint, successful or not, that took `cost`.
-    pub fn checkpointed(&mut self, cost: Duration) {
-        *self = Self { versions: 0, spent: Duration::ZERO, last_cost: cost };
+    /// Counts a checkpoint of so many actions; of as many as the last one, where it failed.
+    pub fn checkpointed(&mut self, actions: Option<u64>) {
+        *self = Self { versions: 0, actions: actions.unwrap_or(self.actions) };
     }
 }
 
 impl Log {
-    /// Writes a checkpoint of the version of `facts`, and lets `facts` know about it.
-    pub async fn checkpoint(&self, facts: &mut Facts) -> Result<()> {
-        let Some(version) = facts.version else { return Ok(()) };
+    /// Writes a checkpoint of the version of `facts`, and lets `facts` know about it; the actions that it holds, where
+    /// `_last_checkpoint` tells.
+    pub async fn checkpoint(&self, facts: &mut Facts) -> Result<Option<u64>> {
+        let Some(version) = facts.version else { return Ok(None) };
         let late = self.world.clock.sleep(DEADLINE);
         tokio::select! {
             done = self.kernel.checkpoint(version) => done?,
@@ -63,7 +61,18 @@ impl Log {
         if let (Some(known), Some(found)) = (&mut facts.head, head) {
             known.checkpoint = found.checkpoint;
         }
-        Ok(())
+        self.checkpoint_actions().await
+    }
+
+    async fn checkpoint_actions(&self) -> Result<Option<u64>> {
+        let hint = self.store().get(&Path::from_iter([LOG_DIR, "_last_checkpoint"])).await;
+        let hint = match hint {
+            Ok(object) => object.bytes().await,
+            Err(e) => Err(e),
+        };
+        let hint = hint.map_err(|e| store_error("_last_checkpoint cannot be read", e))?;
+        let hint = serde_json::from_slice::<serde_json::Value>(&hint).ok();
+        Ok(hint.and_then(|h| h.get("size").and_then(serde_json::Value::as_u64)))
     }
 }
 
@@ -73,32 +82,26 @@ mod tests {
 
     #[test]
     fn a_table_of_many_short_runs_gets_its_checkpoint() {
-        let mut cadence = Cadence::since(FEWEST_VERSIONS);
-        cadence.appended(Duration::from_millis(1));
+        let mut cadence = Cadence::since(FEWEST_VERSIONS - 1);
+        assert!(!cadence.is_due());
+        cadence.committed();
         assert!(cadence.is_due());
-        assert!(!Cadence::since(FEWEST_VERSIONS - 10).is_due());
     }
 
     #[test]
-    fn checkpoints_stay_a_small_share_whatever_they_cost() {
-        let commit = Duration::from_micros(700);
-        for (name, cost_at) in [
-            ("cheap", (|_| Duration::from_millis(2)) as fn(u64) -> Duration),
-            ("growing", |files| Duration::from_micros(20 * files)),
-        ] {
-            let mut cadence = Cadence::since(0);
-            let (mut commits, mut checkpoints) = (Duration::ZERO, Duration::ZERO);
-            for files in 0..100_000 {
-                cadence.appended(commit);
-                commits += commit;
-                if cadence.is_due() {
-                    let cost = cost_at(files);
-                    checkpoints += cost;
-                    cadence.checkpointed(cost);
-                }
+    fn what_checkpoints_rewrite_for_a_version_is_bounded_however_large_the_table() {
+        let mut cadence = Cadence::since(0);
+        let (mut rewritten, mut longest, mut last) = (0, 0, 0);
+        for version in 1..=1_000_000u64 {
+            cadence.committed();
+            if cadence.is_due() {
+                rewritten += version;
+                longest = longest.max(version - last);
+                last = version;
+                cadence.checkpointed(Some(version));
             }
-            assert!(checkpoints > Duration::ZERO, "{name}");
-            assert!(checkpoints * 10 < commits, "{name}: {checkpoints:?} of {commits:?}");
         }
+        assert!(rewritten < 12 * 1_000_000, "{rewritten} actions");
+        assert!(longest < 100_000, "{longest} versions without a checkpoint");
     }
 }

@@ -129,18 +129,18 @@ impl Core {
         }));
     }
 
-    /// Writes a checkpoint where one is due after an append or reload that began at `begun` by the boot clock. Its
-    /// failure is noted and fails nothing.
-    pub(super) async fn checkpoint_if_due(&mut self, begun: Duration) {
-        self.cadence.appended(self.world.clock.boot().saturating_sub(begun));
+    /// Writes a checkpoint where one is due after an append or reload. Its failure is noted and fails nothing.
+    pub(super) async fn checkpoint_if_due(&mut self) {
+        self.cadence.committed();
         if !self.cadence.is_due() {
             return;
         }
-        let begun = self.world.clock.boot();
-        if let Err(error) = self.log.checkpoint(&mut self.facts).await {
-            tracing::warn!(event = "checkpoint_failed", error = %error, source = ?std::error::Error::source(&error), "the table has no new checkpoint");
+        let written = self.log.checkpoint(&mut self.facts).await;
+        if let Err(error) = &written {
+            let source = std::error::Error::source(error);
+            tracing::warn!(event = "checkpoint_failed", error = %error, source = ?source, "the table has no new checkpoint");
         }
-        self.cadence.checkpointed(self.world.clock.boot().saturating_sub(begun));
+        self.cadence.checkpointed(written.ok().flatten());
     }
 
     /// Refuses to name files that are gone, or so old that others' clean-up may take them.

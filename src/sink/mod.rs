@@ -233,7 +233,6 @@ impl Sink {
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
-        let begun = self.core.world.clock.boot();
         self.core.settle().await?;
         let mut changes = changes;
         let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
@@ -269,7 +268,7 @@ impl Sink {
             let adds = rows::add_actions(&files.written);
             let proposal = Proposal { stamp, claims: false, protocol: None, metadata: None, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
-                self.core.checkpoint_if_due(begun).await;
+                self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
             written = Some((planned, files));
@@ -348,7 +347,7 @@ impl Sink {
             let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = held;
-                self.core.checkpoint_if_due(begun).await;
+                self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }
