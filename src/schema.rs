@@ -16,6 +16,9 @@ pub struct View {
     name: String,
     schema: SchemaRef,
     key: Vec<String>,
+    /// Both follow from `schema`, and every append asks for them.
+    changelog_schema: SchemaRef,
+    change_schema: SchemaRef,
 }
 
 impl View {
@@ -63,7 +66,9 @@ impl View {
                 return Err(Error::config(format!("view {name}: the key names the column {column:?} twice")));
             }
         }
-        Ok(Self { name, schema: Arc::new(Schema::new(fields)), key })
+        let schema = Arc::new(Schema::new(fields));
+        let (changelog_schema, change_schema) = (changelog_schema(&schema), change_schema(&schema));
+        Ok(Self { name, schema, key, changelog_schema, change_schema })
     }
 
     /// The view's name.
@@ -93,17 +98,13 @@ impl View {
 
     /// The table's columns in layout `changelog`: the three of continuity first, then the view's.
     pub fn changelog_schema(&self) -> SchemaRef {
-        let mut fields: Vec<FieldRef> = stamp::row_columns().to_vec();
-        fields.extend(self.schema.fields().iter().cloned());
-        Arc::new(Schema::new(fields))
+        Arc::clone(&self.changelog_schema)
     }
 
     /// A batch of changes as sources give them: `__step`, `__op`, then the view's columns, all of
     /// them nullable since a delete needs no more than its key.
     pub fn change_schema(&self) -> SchemaRef {
-        let mut fields: Vec<FieldRef> = stamp::row_columns().iter().skip(1).cloned().collect();
-        fields.extend(self.schema.fields().iter().map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
-        Arc::new(Schema::new(fields))
+        Arc::clone(&self.change_schema)
     }
 
     /// Rows of the view in the kept types, columns found by name; `place` begins the error's message.
@@ -160,6 +161,18 @@ pub fn kept_type(data_type: &DataType) -> Option<DataType> {
         _ => return None,
     };
     Some(kept)
+}
+
+fn changelog_schema(schema: &Schema) -> SchemaRef {
+    let mut fields: Vec<FieldRef> = stamp::row_columns().to_vec();
+    fields.extend(schema.fields().iter().cloned());
+    Arc::new(Schema::new(fields))
+}
+
+fn change_schema(schema: &Schema) -> SchemaRef {
+    let mut fields: Vec<FieldRef> = stamp::row_columns().iter().skip(1).cloned().collect();
+    fields.extend(schema.fields().iter().map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
+    Arc::new(Schema::new(fields))
 }
 
 fn check_column_name(view: &str, column: &str) -> Result<()> {
