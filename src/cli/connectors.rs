@@ -83,6 +83,7 @@ pub(super) fn build(config: &ConnectorConfig, world: &World) -> Result<Connector
                 target_file_size: config.delta.target_file_size,
                 ..FileSettings::default()
             },
+            partition_by: config.delta.partition_by.clone(),
             properties: config.delta.properties.clone(),
             ..SinkSettings::new(config.name.to_string(), source.fingerprint())
         },

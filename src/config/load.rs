@@ -14,9 +14,9 @@ use super::{CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inp
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
-use crate::files::Compression;
+use crate::files::{Compression, check_partition_by};
 use crate::log::Durability;
-use crate::schema::View;
+use crate::schema::{View, kept_type};
 
 const VERSION: u64 = 1;
 
@@ -201,7 +201,7 @@ impl Walk<'_> {
     ) -> Option<ConnectorConfig> {
         let common = Common::read(&mut section).over(self.defaults);
         let delta =
-            section.tagged("destination", "delta", &["http"]).and_then(|delta| self.delta(name.as_ref(), delta));
+            section.tagged("destination", "delta", &["http"]).and_then(|delta| self.delta(name.as_ref(), delta, from));
         section.finish(&[]);
         Some(ConnectorConfig {
             name: name?,
@@ -217,11 +217,12 @@ impl Walk<'_> {
         })
     }
 
-    fn delta(&mut self, name: Option<&ConnectorName>, mut delta: Section<'_>) -> Option<DeltaConfig> {
+    fn delta(&mut self, name: Option<&ConnectorName>, mut delta: Section<'_>, from: &ViewPart) -> Option<DeltaConfig> {
         let uri = delta.required("uri").and_then(|f| self.uri(name, &f));
         let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog], &["current"]));
         let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
         let target_file_size = delta.field("target_file_size").and_then(|f| f.size());
+        let partition_by = delta.field("partition_by").and_then(|f| read_partition_by(&f, from));
         let mut storage = BTreeMap::new();
         for field in delta.section("storage").into_iter().flat_map(Section::fields) {
             storage.extend(field.text().map(|value| (field.name().to_string(), Secret::new(value))));
@@ -230,12 +231,13 @@ impl Walk<'_> {
         for field in delta.section("properties").into_iter().flat_map(Section::fields) {
             properties.extend(read_property(&field));
         }
-        delta.finish(&["partition_by"]);
+        delta.finish(&[]);
         Some(DeltaConfig {
             uri: uri?,
             layout: layout.unwrap_or(Layout::Changelog),
             compression: compression.unwrap_or_default(),
             target_file_size: target_file_size.unwrap_or(128 << 20),
+            partition_by,
             storage,
             properties,
         })
@@ -299,6 +301,22 @@ fn read_key(field: &Field<'_>) -> Option<Vec<String>> {
     }
     let names: Vec<_> = items.iter().map(Field::line).collect();
     names.into_iter().collect()
+}
+
+/// Checked against the view's columns where the file names them; otherwise when the source has told them.
+fn read_partition_by(field: &Field<'_>, from: &ViewPart) -> Option<Vec<String>> {
+    let names: Vec<_> = field.items()?.iter().map(Field::line).collect();
+    let names: Vec<String> = names.into_iter().collect::<Option<_>>()?;
+    let kept = |(name, data_type): &(String, DataType)| Some(Column::new(name, kept_type(data_type)?, true));
+    let columns: Option<Vec<Column>> = from.columns.iter().map(kept).collect();
+    if let Some(columns) = columns.filter(|columns| !columns.is_empty())
+        && let Err(e) = check_partition_by(&Schema::new(columns), &names)
+    {
+        // The message may quote what replaced a reference.
+        let hidden = field.is_interpolated();
+        field.refuse(if hidden { "these columns cannot partition the view" } else { e.message() });
+    }
+    Some(names)
 }
 
 fn read_property(field: &Field<'_>) -> Option<(String, String)> {

@@ -101,6 +101,8 @@ pub struct DeltaConfig {
     pub compression: Compression,
     /// The size in bytes that data files aim at.
     pub target_file_size: u64,
+    /// The columns by which the table is partitioned; `None` leaves it as it is.
+    pub partition_by: Option<Vec<String>>,
     /// The object store's options.
     pub storage: BTreeMap<String, Secret>,
     /// Table properties that a reload sets besides ours.

@@ -11,6 +11,8 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
+use super::partition::{PartitionValues, Partitioning};
+use super::spread::Spread;
 use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
 use super::{DataFile, FileSettings, Written};
@@ -31,6 +33,7 @@ const ROW_GROUP_BYTES: usize = 24 << 20;
 pub(super) struct Job {
     store: Arc<dyn ObjectStore>,
     schema: SchemaRef,
+    partitioning: Option<Partitioning>,
     properties: WriterProperties,
     target_file_size: u64,
     indexed_columns: usize,
@@ -49,6 +52,7 @@ impl Job {
         Self {
             store,
             schema,
+            partitioning: None,
             properties,
             target_file_size: settings.target_file_size,
             indexed_columns: settings.indexed_columns,
@@ -58,9 +62,25 @@ impl Job {
         }
     }
 
+    /// The same for rows that are partitioned.
+    pub(super) fn partitioned(mut self, partitioning: Partitioning) -> Self {
+        self.indexed_columns = self.indexed_columns.min(partitioning.unpartitioned());
+        self.partitioning = Some(partitioning);
+        self
+    }
+
     /// The schema of all batches.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The schema of all files.
+    pub(super) fn file_schema(&self) -> &SchemaRef {
+        self.partitioning.as_ref().map_or(&self.schema, Partitioning::file_schema)
+    }
+
+    pub(super) fn target_file_size(&self) -> u64 {
+        self.target_file_size
     }
 
     /// The bytes that left the encoders, those of unfinished files included.
@@ -81,12 +101,14 @@ pub(super) struct Encoder {
     job: Arc<Job>,
     overlap: Overlap,
     open: Option<OpenFile>,
+    /// What stands in for `open` when the rows are partitioned.
+    spread: Option<Box<Spread>>,
     written: Written,
 }
 
 impl Encoder {
     pub(super) fn new(job: Arc<Job>, overlap: Overlap) -> Self {
-        Self { job, overlap, open: None, written: Written::default() }
+        Self { job, overlap, open: None, spread: None, written: Written::default() }
     }
 
     /// Adds rows; ends the file when it reaches the target size.
@@ -96,11 +118,20 @@ impl Encoder {
         if slice.num_rows() == 0 {
             return Ok(());
         }
+        self.written.digest = self.written.digest.plus(Digest::of(slice)?);
+        if let Some(partitioning) = &self.job.partitioning {
+            let spread = match &mut self.spread {
+                Some(spread) => spread,
+                none => none.insert(Box::new(Spread::new(partitioning, self.overlap)?)),
+            };
+            let done = spread.add(&self.job, partitioning, slice).await?;
+            self.take(done);
+            return Ok(());
+        }
         let file = match &mut self.open {
             Some(file) => file,
-            none => none.insert(OpenFile::new(&self.job, self.overlap)?),
+            none => none.insert(OpenFile::new(&self.job, self.overlap, PartitionValues::new())?),
         };
-        self.written.digest = self.written.digest.plus(Digest::of(slice)?);
         file.add(slice)?;
         file.send_full_parts(&self.job).await?;
         if file.size() >= self.job.target_file_size {
@@ -112,30 +143,42 @@ impl Encoder {
     /// Completes the open file and says what was written in all.
     pub(super) async fn finish(&mut self) -> Result<Written> {
         self.end_file().await?;
+        if let Some(spread) = &mut self.spread {
+            let done = spread.finish(&self.job).await?;
+            self.take(done);
+        }
         Ok(std::mem::take(&mut self.written))
     }
 
-    /// Gives the open file up.
+    /// Gives the open files up.
     pub(super) async fn abort(self) {
         if let Some(file) = self.open {
-            file.upload.abort().await;
+            file.abort().await;
+        }
+        if let Some(spread) = self.spread {
+            spread.abort().await;
         }
     }
 
     async fn end_file(&mut self) -> Result<()> {
         let Some(file) = self.open.take() else { return Ok(()) };
         let done = file.complete(&self.job).await?;
-        self.written.rows += done.rows;
-        self.written.bytes += done.size;
-        self.written.files.push(done);
+        self.take(vec![done]);
         Ok(())
+    }
+
+    fn take(&mut self, files: Vec<DataFile>) {
+        self.written.rows += files.iter().map(|file| file.rows).sum::<u64>();
+        self.written.bytes += files.iter().map(|file| file.size).sum::<u64>();
+        self.written.files.extend(files);
     }
 }
 
 /// A file that is being written.
 #[derive(Debug)]
-struct OpenFile {
+pub(super) struct OpenFile {
     name: String,
+    partition_values: PartitionValues,
     writer: ArrowWriter<PartBuffer>,
     upload: Upload,
     stats: FileStats,
@@ -144,17 +187,17 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn new(job: &Job, overlap: Overlap) -> Result<Self> {
+    pub(super) fn new(job: &Job, overlap: Overlap, partition_values: PartitionValues) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
         let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
+        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(job.file_schema()), options)
             .map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
-        let stats = FileStats::new(&job.schema, job.indexed_columns);
-        Ok(Self { name, writer, upload, stats, counted: 0 })
+        let stats = FileStats::new(job.file_schema(), job.indexed_columns);
+        Ok(Self { name, partition_values, writer, upload, stats, counted: 0 })
     }
 
-    fn add(&mut self, slice: &RecordBatch) -> Result<()> {
+    pub(super) fn add(&mut self, slice: &RecordBatch) -> Result<()> {
         self.stats.add(slice);
         self.writer.write(slice).map_err(|e| not_encoded(&self.name, e))?;
         if self.writer.memory_size() >= ROW_GROUP_BYTES {
@@ -163,12 +206,42 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Ends the open row group, and sends what parts are full then.
+    pub(super) async fn flush(&mut self, job: &Job) -> Result<()> {
+        self.writer.flush().map_err(|e| not_encoded(&self.name, e))?;
+        self.send_full_parts(job).await
+    }
+
+    /// Waits until every part that was sent is in the store.
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        self.upload.settle().await
+    }
+
+    /// The bytes in memory of the open row group.
+    pub(super) fn row_group_memory(&self) -> usize {
+        self.writer.memory_size()
+    }
+
+    /// The bytes in memory: the open row group, what was not sent, and the parts under way.
+    pub(super) fn memory(&self) -> usize {
+        self.writer.memory_size() + self.writer.inner().unsent() + self.upload.under_way_bytes()
+    }
+
+    /// The bytes in memory of the parts under way.
+    pub(super) fn under_way_bytes(&self) -> usize {
+        self.upload.under_way_bytes()
+    }
+
+    pub(super) async fn abort(self) {
+        self.upload.abort().await;
+    }
+
     /// The bytes written and, by estimate, those of the open row group.
-    fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
     }
 
-    async fn send_full_parts(&mut self, job: &Job) -> Result<()> {
+    pub(super) async fn send_full_parts(&mut self, job: &Job) -> Result<()> {
         for part in self.writer.inner_mut().take_full() {
             self.upload.send(part).await?;
         }
@@ -176,7 +249,7 @@ impl OpenFile {
         Ok(())
     }
 
-    async fn complete(mut self, job: &Job) -> Result<DataFile> {
+    pub(super) async fn complete(mut self, job: &Job) -> Result<DataFile> {
         let size = match send_rest(&self.name, self.writer, &mut self.upload).await {
             Ok(size) => size,
             Err(error) => {
@@ -187,6 +260,7 @@ impl OpenFile {
         job.count(&mut self.counted, size);
         Ok(DataFile {
             path: self.name,
+            partition_values: self.partition_values,
             size,
             rows: self.stats.rows(),
             stats: self.stats.to_json(),

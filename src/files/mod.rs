@@ -10,7 +10,9 @@
 //! lifecycle rule for unfinished ones.
 
 mod encoder;
+mod partition;
 mod slices;
+mod spread;
 mod stats;
 mod upload;
 mod writer;
@@ -24,6 +26,7 @@ use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
+pub use partition::{PartitionValues, Partitioning, check_partition_by};
 pub use writer::FileWriter;
 
 /// How a data file's pages are compressed.
@@ -129,6 +132,8 @@ impl Default for FileSettings {
 pub struct DataFile {
     /// The name relative to the table's root: letters, digits, hyphens and one dot, no folder.
     pub path: String,
+    /// The values of its partition columns; none when the rows are not partitioned.
+    pub partition_values: PartitionValues,
     /// The size in bytes.
     pub size: u64,
     /// The number of rows.

@@ -28,6 +28,11 @@ impl PartBuffer {
         self.total
     }
 
+    /// The bytes of what was not taken yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.filling.len() + self.full.iter().map(Bytes::len).sum::<usize>()
+    }
+
     /// The parts that are full.
     pub(super) fn take_full(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.full)
@@ -101,6 +106,16 @@ impl Upload {
         }
     }
 
+    /// Waits until every part that was sent is in the store. Errors are those of [`Upload::send`].
+    pub(super) async fn settle(&mut self) -> Result<()> {
+        self.wait_until_under_way(0).await
+    }
+
+    /// The bytes of the parts under way.
+    pub(super) fn under_way_bytes(&self) -> usize {
+        self.under_way.len() * PART_BYTES
+    }
+
     /// Sends the last bytes and makes the file visible.
     ///
     /// Errors are those of [`Upload::send`], for any part; the file may be there all the same.
@@ -112,7 +127,7 @@ impl Upload {
         if !last.is_empty() {
             self.send(last).await?;
         }
-        self.wait_until_under_way(0).await?;
+        self.settle().await?;
         if let Some(multipart) = &mut self.multipart {
             multipart.complete().await.map_err(|e| not_written(&self.path, e))?;
         }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::encoder::{Encoder, Job};
 use super::slices::{SLICE_BYTES, SLICE_ROWS, batch_bytes, slices};
 use super::upload::Overlap;
-use super::{FileSettings, Written};
+use super::{FileSettings, Partitioning, Written};
 use crate::clock::World;
 use crate::error::{Error, Result, panic_text};
 
@@ -49,8 +49,25 @@ enum State {
 impl FileWriter {
     /// A writer into `store`, which is rooted at the table; `schema` is exactly that of each batch, in kept types.
     pub fn new(store: Arc<dyn ObjectStore>, schema: SchemaRef, settings: &FileSettings, world: &World) -> Self {
-        let job = Arc::new(Job::new(store, schema, settings, world));
-        Self { job, threads: settings.threads, rows: 0, state: State::Held(Held::default()) }
+        Self::of(Job::new(store, schema, settings, world), settings)
+    }
+
+    /// A writer of rows that are partitioned: each file holds rows of one partition. Each encoder bounds what it holds
+    /// of all partitions together, so that many of them with their rows mixed give more and smaller files.
+    ///
+    /// [`FileWriter::write`] refuses rows with a partition value that not every reader would find again.
+    pub fn partitioned(
+        store: Arc<dyn ObjectStore>,
+        partitioning: Partitioning,
+        settings: &FileSettings,
+        world: &World,
+    ) -> Self {
+        let job = Job::new(store, Arc::clone(partitioning.schema()), settings, world);
+        Self::of(job.partitioned(partitioning), settings)
+    }
+
+    fn of(job: Job, settings: &FileSettings) -> Self {
+        Self { job: Arc::new(job), threads: settings.threads, rows: 0, state: State::Held(Held::default()) }
     }
 
     /// Adds rows, waiting while all encoders are busy. Runs inside a tokio runtime.

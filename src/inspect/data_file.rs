@@ -1,12 +1,12 @@
 //! The rows of a table's data files, column by column as they are wanted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -71,8 +71,9 @@ async fn read_one(
     columns: SchemaRef,
 ) -> Result<BoxStream<'static, Result<Piece>>> {
     let path: Arc<str> = wanted.file.path.as_str().into();
+    let constants = partition_columns(&wanted.file, &columns)?;
     let reader = open(store, &wanted.file).await?;
-    let decoding = AssertUnwindSafe(batches(reader, wanted.rows, Arc::clone(&columns), Arc::clone(&path)));
+    let decoding = AssertUnwindSafe(batches(reader, wanted.rows, Arc::clone(&columns), constants, Arc::clone(&path)));
     let decoded = decoding.catch_unwind().await.unwrap_or_else(|_| Err(gave_up(&path)))?;
     let mut first_row = 0;
     // A decoder that panics met bytes that no writer of ours leaves.
@@ -148,6 +149,7 @@ async fn batches(
     reader: ObjectReader,
     rows: Option<RowSelection>,
     columns: SchemaRef,
+    constants: HashMap<String, ArrayRef>,
     path: Arc<str>,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|e| undecoded(&path, e))?;
@@ -161,17 +163,48 @@ async fn batches(
         None => builder,
     };
     let decoded = builder.build().map_err(|e| undecoded(&path, e))?;
-    Ok(decoded.map(move |batch| fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &path)).boxed())
+    Ok(decoded.map(move |batch| fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &constants, &path)).boxed())
+}
+
+/// The file's partition columns among `columns`, by name, each with its one value.
+fn partition_columns(file: &LiveFile, columns: &SchemaRef) -> Result<HashMap<String, ArrayRef>> {
+    let column = |(name, value): (&String, &Option<String>)| {
+        let field = columns.fields().iter().find(|f| f.name() == name)?;
+        // An empty value stands for null, whatever the type.
+        let text = StringArray::from(vec![value.as_deref().filter(|text| !text.is_empty())]);
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let cast = cast_with_options(&text, field.data_type(), &options).map_err(|e| {
+            let data_type = field.data_type();
+            Error::corrupt(format!(
+                "the log gives the data file {} the partition value {value:?} of {name:?}, which is no {data_type}",
+                file.path
+            ))
+            .with_source(e)
+        });
+        Some(cast.map(|cast| (name.clone(), cast)))
+    };
+    file.partition_values.iter().filter_map(column).collect()
 }
 
 /// The batch with the columns wanted.
-fn fit(batch: &RecordBatch, wanted: &SchemaRef, path: &str) -> Result<RecordBatch> {
+fn fit(
+    batch: &RecordBatch,
+    wanted: &SchemaRef,
+    constants: &HashMap<String, ArrayRef>,
+    path: &str,
+) -> Result<RecordBatch> {
+    let n = batch.num_rows();
+    let repeat = |value: &ArrayRef| {
+        take(value, &UInt32Array::from(vec![0; n]), None)
+            .map_err(|e| Error::internal("a partition value was not repeated").with_source(e))
+    };
     let columns: Vec<ArrayRef> = wanted
         .fields()
         .iter()
-        .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => fit_column(column, field, path),
-            None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        .map(|field| match (constants.get(field.name()), batch.column_by_name(field.name())) {
+            (Some(value), _) => repeat(value),
+            (None, Some(column)) => fit_column(column, field, path),
+            (None, None) => Ok(new_null_array(field.data_type(), n)),
         })
         .collect::<Result<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

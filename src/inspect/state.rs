@@ -94,9 +94,9 @@ fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'
         )));
     }
     let mapping = metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none");
-    if mapping.is_some() || !metadata.partition_columns.is_empty() {
+    if mapping.is_some() {
         return Err(Error::incompatible(
-            "others made the table partitioned, or gave its columns other names in the files, which is not read here; reset it to a folder of its own",
+            "others gave the table's columns other names in the files, which is not read here; reset it to a folder of its own",
         ));
     }
     let Layout::Changelog = stamp.layout;

@@ -143,7 +143,13 @@ impl Lines {
 }
 
 /// The commit info of one of our commits.
-pub(super) fn commit_info(stamp: &CommitStamp, adds: &[AddAction], removed: usize, millis: i64) -> Result<Value> {
+pub(super) fn commit_info(
+    stamp: &CommitStamp,
+    partition_by: &[String],
+    adds: &[AddAction],
+    removed: usize,
+    millis: i64,
+) -> Result<Value> {
     let bytes: u64 = adds.iter().map(|a| a.size).sum();
     let reload = stamp.kind == Kind::Reload;
     let mut metrics = serde_json::Map::new();
@@ -160,7 +166,10 @@ pub(super) fn commit_info(stamp: &CommitStamp, adds: &[AddAction], removed: usiz
     Ok(json!({
         "timestamp": millis,
         "operation": "WRITE",
-        "operationParameters": { "mode": if reload { "Overwrite" } else { "Append" }, "partitionBy": "[]" },
+        "operationParameters": {
+            "mode": if reload { "Overwrite" } else { "Append" },
+            "partitionBy": Value::from(partition_by).to_string(),
+        },
         "operationMetrics": metrics,
         "isBlindAppend": !reload,
         "engineInfo": concat!("cutover/", env!("CARGO_PKG_VERSION")),

@@ -64,12 +64,6 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
             )));
         }
     }
-    if !metadata.partition_columns.is_empty() {
-        return Err(Error::incompatible(format!(
-            "the table is partitioned by {:?}, and partitioned tables are not written here; choose another uri",
-            metadata.partition_columns
-        )));
-    }
     Ok(())
 }
 

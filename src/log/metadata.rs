@@ -21,13 +21,14 @@ pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
 impl Log {
     /// The metadata of a table that a reload with `stamp` leaves, and the protocol where it must change.
     ///
-    /// Kept byte for byte: id, name, description, format, creation time, partitioning, and every property that is
-    /// not ours. `properties` are set where the table does not have them.
+    /// Kept byte for byte: id, name, description, format, creation time, and every property that is not ours.
+    /// `partition_by` are the partition columns. `properties` are set where the table does not have them.
     pub fn reloaded(
         &self,
         facts: &Facts,
         schema: &Schema,
         stamp: &TableStamp,
+        partition_by: &[String],
         properties: &BTreeMap<String, String>,
     ) -> Result<(Metadata, Option<Protocol>)> {
         let mut metadata = facts.metadata.clone().unwrap_or_else(|| Metadata {
@@ -41,6 +42,7 @@ impl Log {
             configuration: BTreeMap::new(),
         });
         metadata.schema_string = kernel::schema_string(schema)?;
+        metadata.partition_columns = partition_by.to_vec();
         metadata.configuration.retain(|key, _| !key.starts_with(PROPERTY_PREFIX));
         for (key, value) in properties {
             metadata.configuration.entry(key.clone()).or_insert_with(|| value.clone());

@@ -77,7 +77,10 @@ impl Log {
     pub(crate) fn entry(&self, facts: &Facts, proposal: &Proposal) -> Result<Entry> {
         let millis = self.world.clock.unix_millis();
         let mut lines = Lines::default();
-        let info = entry::commit_info(&proposal.stamp, &proposal.adds, proposal.removes.len(), millis)?;
+        let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
+        let partition_by = metadata.map_or(&[][..], |m| &m.partition_columns);
+        let removed = proposal.removes.len();
+        let info = entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, millis)?;
         lines.push("commitInfo", &info)?;
         if let Some(protocol) = &proposal.protocol {
             lines.push("protocol", protocol)?;

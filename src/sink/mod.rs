@@ -26,7 +26,7 @@ use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetS
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::files::FileSettings;
+use crate::files::{FileSettings, check_partition_by};
 use crate::log::{Access, Facts, Location, Log, Proposal};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
@@ -47,6 +47,8 @@ pub struct SinkSettings {
     pub on_existing: OnExisting,
     /// How data files are written.
     pub files: FileSettings,
+    /// The view's columns by which a reload partitions the table, none for `[]`; `None` leaves the table as it is.
+    pub partition_by: Option<Vec<String>>,
     /// Table properties to set where a table does not have them.
     pub properties: BTreeMap<String, String>,
 }
@@ -61,6 +63,7 @@ impl SinkSettings {
             source: source.into(),
             on_existing: OnExisting::Error,
             files: FileSettings::default(),
+            partition_by: None,
             properties: BTreeMap::new(),
         }
     }
@@ -116,6 +119,7 @@ impl Target {
         if location.access() == Access::Read {
             return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
         }
+        check_partition_by(&view.changelog_schema(), settings.partition_by.as_deref().unwrap_or_default())?;
         let log = Log::new(location, world.clone());
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
@@ -148,6 +152,7 @@ impl Target {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
         self.core.log.check_features(&self.core.facts)?;
+        self.core.check_partitioned_as_asked()?;
         self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
     }
 
@@ -281,6 +286,7 @@ impl Sink {
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
             core.log.check_features(&core.facts)?;
+            core.check_partitioned_as_asked()?;
             core.log.check_schema(&core.facts, &schema)?;
             Ok(planned)
         };
@@ -303,6 +309,7 @@ impl Sink {
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
         let (cutover, position) = (snapshot.step, snapshot.position.clone());
         let begun = self.core.world.clock.boot();
+        let partition_by = self.core.partition_by().to_vec();
         let written = self.core.write_snapshot(snapshot, generation).await?;
         loop {
             self.core.refresh().await?;
@@ -316,6 +323,11 @@ impl Sink {
                 }
                 ReloadPlan::Go { .. } => {}
             }
+            if self.core.partition_by() != partition_by {
+                return Err(Error::unavailable(
+                    "the table was partitioned otherwise by others while the snapshot was written; take it again",
+                ));
+            }
             self.core.check_written(&written, begun).await?;
             let table = TableStamp {
                 connector: self.core.identity.connector.clone(),
@@ -328,8 +340,9 @@ impl Sink {
                 commit: request.commit.clone(),
             };
             let schema = self.core.view.changelog_schema();
+            let properties = &self.core.settings.properties;
             let (metadata, protocol) =
-                self.core.log.reloaded(&self.core.facts, &schema, &table, &self.core.settings.properties)?;
+                self.core.log.reloaded(&self.core.facts, &schema, &table, &partition_by, properties)?;
             let held = Claim { epoch, writer: self.core.writer.clone() };
             let stamp = CommitStamp {
                 kind: Kind::Reload,
@@ -365,6 +378,7 @@ impl Core {
     /// Refuses a table whose features or properties forbid a reload.
     fn check_reloadable(&self) -> Result<()> {
         self.log.check_features(&self.facts)?;
+        self.check_partitioning()?;
         let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
         if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
             return Err(Error::incompatible(

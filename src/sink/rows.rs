@@ -1,6 +1,5 @@
 //! Snapshots and changes as rows of the table.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -12,7 +11,7 @@ use crate::change::{Changes, Op};
 use crate::continuity::plan::Standing;
 use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts};
 use crate::error::{Error, Result};
-use crate::files::{FileSettings, FileWriter, Written};
+use crate::files::{FileSettings, FileWriter, Partitioning, Written, check_partition_by};
 use crate::generation::Generation;
 use crate::log::AddAction;
 use crate::schema::View;
@@ -31,7 +30,7 @@ impl Core {
     pub(super) async fn write_snapshot(&self, snapshot: Snapshot, generation: Generation) -> Result<Written> {
         let Snapshot { step, mut rows, known_rows, .. } = snapshot;
         let is_first = self.facts.standing == Standing::Absent;
-        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX });
+        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX })?;
         let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
@@ -52,16 +51,58 @@ impl Core {
             .ours()
             .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
-        let mut writer = self.file_writer(FILE_PREFIX);
+        let mut writer = self.file_writer(FILE_PREFIX)?;
         if netted.num_rows() > 0 {
             writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
         }
         Ok(AppendFiles { written: writer.finish().await?, counts })
     }
 
-    fn file_writer(&self, prefix: &'static str) -> FileWriter {
+    /// The columns by which rows written next are partitioned: what the settings ask for, else what the table has.
+    pub(super) fn partition_by(&self) -> &[String] {
+        match (&self.settings.partition_by, &self.facts.metadata) {
+            (Some(asked), _) => asked,
+            (None, Some(metadata)) => &metadata.partition_columns,
+            (None, None) => &[],
+        }
+    }
+
+    /// Refuses partition columns that the view lacks, or that cannot partition.
+    pub(super) fn check_partitioning(&self) -> Result<()> {
+        check_partition_by(&self.view.changelog_schema(), self.partition_by()).map_err(|e| match self.settings.partition_by {
+            Some(_) => e,
+            None => Error::incompatible(format!(
+                "the table cannot stay partitioned as it is by {:?}: {}; or set partition_by to columns of the view, or to [] for a table without partitions",
+                self.partition_by(),
+                e.message()
+            )),
+        })
+    }
+
+    /// Refuses to append to a table that is partitioned otherwise than the settings ask for.
+    pub(super) fn check_partitioned_as_asked(&self) -> Result<()> {
+        let (Some(asked), Some(metadata)) = (&self.settings.partition_by, &self.facts.metadata) else { return Ok(()) };
+        let (mut asked, mut stands) = (asked.clone(), metadata.partition_columns.clone());
+        asked.sort_unstable();
+        stands.sort_unstable();
+        if asked == stands {
+            return Ok(());
+        }
+        Err(Error::incompatible(format!(
+            "the table is partitioned by {:?}, and partition_by asks for {:?}; a reset loads the table so, or set partition_by to what the table has",
+            metadata.partition_columns,
+            self.partition_by()
+        )))
+    }
+
+    fn file_writer(&self, prefix: &'static str) -> Result<FileWriter> {
         let settings = FileSettings { prefix, ..self.settings.files.clone() };
-        FileWriter::new(Arc::clone(self.log.store()), self.view.changelog_schema(), &settings, &self.world)
+        let (store, schema) = (Arc::clone(self.log.store()), self.view.changelog_schema());
+        if self.partition_by().is_empty() {
+            return Ok(FileWriter::new(store, schema, &settings, &self.world));
+        }
+        let partitioning = Partitioning::new(&schema, self.partition_by())?;
+        Ok(FileWriter::partitioned(store, partitioning, &settings, &self.world))
     }
 }
 
@@ -69,7 +110,7 @@ impl Core {
 pub(super) fn add_actions(written: &Written) -> Vec<AddAction> {
     let add = |file: &crate::files::DataFile| AddAction {
         path: file.path.clone(),
-        partition_values: BTreeMap::new(),
+        partition_values: file.partition_values.clone(),
         size: file.size,
         modification_time: file.modified_millis,
         data_change: true,
