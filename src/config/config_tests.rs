@@ -114,6 +114,7 @@ fn a_small_file_has_defaults() {
             layout: Layout::Changelog,
             compression: Compression::Zstd(1),
             target_file_size: 128 << 20,
+            partition_by: None,
             storage: BTreeMap::new(),
             properties: BTreeMap::new(),
         },
@@ -241,11 +242,6 @@ fn what_this_version_lacks_is_said() {
         ("source.files", "source.postgres", format!("2:21: pipelines.p.source.postgres: {absent}; available: files")),
         ("source.files", "source.push", format!("2:21: pipelines.p.source.push: {absent}; available: files")),
         ("c.delta", "c.http", format!("4:35: pipelines.p.views.v.connectors.c.http: {absent}; available: delta")),
-        (
-            URI,
-            "uri = \"a\"\npartition_by = [\"r\"]\n",
-            format!("6:1: pipelines.p.views.v.connectors.c.delta.partition_by: {absent}; remove it"),
-        ),
         (
             URI,
             "uri = \"a\"\nlayout = \"current\"\n",
