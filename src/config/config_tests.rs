@@ -233,6 +233,33 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
 }
 
 #[test]
+fn partition_columns_are_the_views() {
+    let with = |columns: &str, partition_by: &str| {
+        let view = format!("[pipelines.p.views.v]\n{columns}\n{CONNECTOR}");
+        SMALL.replace(CONNECTOR, &view).replace(URI, &format!("{URI}partition_by = {partition_by}\n"))
+    };
+    let columns = "columns = { id = \"bigint\", r = \"string\", x = \"double\" }";
+    let read = |text: &str| load(text).unwrap().connectors[0].delta.partition_by.clone();
+    assert_eq!(read(&with(columns, "[\"r\", \"id\"]")), Some(vec!["r".to_string(), "id".to_string()]));
+    assert_eq!(read(&with("", "[\"anything\"]")), Some(vec!["anything".to_string()]));
+    assert_eq!(read(&with(columns, "[]")), Some(vec![]));
+    assert_eq!(read(SMALL), None);
+    let cases = [
+        ("[\"q\"]", "\"q\", which is not a column of the view"),
+        ("[\"R\"]", "did you mean \"r\"?"),
+        ("[\"r\", \"r\"]", "\"r\" twice"),
+        ("[\"x\"]", "\"x\" of the type Float64"),
+        ("[\"__op\"]", "a column of continuity"),
+        ("[\"\"]", "is empty"),
+        ("\"r\"", "expected an array"),
+    ];
+    for (partition_by, part) in cases {
+        let said = message(load(&with(columns, partition_by)));
+        assert!(said.contains("connectors.c.delta.partition_by") && said.contains(part), "{partition_by}: {said}");
+    }
+}
+
+#[test]
 fn what_this_version_lacks_is_said() {
     let absent = "not available in this version";
     let cases = [

@@ -8,6 +8,7 @@ mod faults;
 mod feeds;
 mod flights;
 mod kills;
+mod partitions;
 mod program;
 mod readers;
 mod sink;

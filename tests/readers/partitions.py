@@ -1,0 +1,66 @@
+"""Reads partitioned tables with every engine, whole and by predicates, and prints one JSON object.
+
+    partitions.py < LINES           each line: a table's path, then predicates in SQL, separated by tabs
+    partitions.py make TABLE        makes a foreign table (id bigint, p string, q date) that is partitioned by p
+    partitions.py checkpoint TABLE  writes a checkpoint, by deltalake
+
+For each table and engine it gives rows and digest of the whole, and the predicates whose rows are not those that the
+same predicate, evaluated by DuckDB in memory, leaves of the whole: what an engine skips by partition must not matter.
+"""
+
+import datetime
+import json
+import sys
+
+import pyarrow as pa
+
+import digest
+import read
+
+
+def by_predicate(rows, predicate):
+    return read.duckdb_connection().execute(f"SELECT * FROM rows WHERE {predicate}").to_arrow_table()
+
+
+def check(engine, table, predicates):
+    try:
+        whole = read.read(engine, table)
+    except BaseException as error:  # some panics are no Exception
+        return {"error": str(error)[:500]}
+    differs = []
+    for predicate in predicates:
+        try:
+            found = digest.of(read.read(engine, table, where=predicate))
+        except BaseException as error:
+            found = str(error)[:500]
+        if found != digest.of(by_predicate(whole, predicate)):
+            differs.append(f"{predicate}: {found}")
+    return {"rows": len(whole), "digest": digest.of(whole), "differs": differs}
+
+
+def make(table):
+    import deltalake
+
+    days = [datetime.date(2024, 1, 1 + i) for i in range(4)]
+    rows = pa.table({"id": pa.array(range(4), pa.int64()), "p": ["a", "a", "b c/d", None], "q": days})
+    deltalake.write_deltalake(table, rows, partition_by=["p"])
+
+
+def checkpoint(table):
+    import deltalake
+
+    deltalake.DeltaTable(table).create_checkpoint()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["make"]:
+        make(sys.argv[2])
+        sys.exit()
+    if sys.argv[1:2] == ["checkpoint"]:
+        checkpoint(sys.argv[2])
+        sys.exit()
+    answers = {}
+    for line in sys.stdin:
+        table, *predicates = line.rstrip("\n").split("\t")
+        answers[table] = {engine: check(engine, table, predicates) for engine in read.ENGINES}
+    print(json.dumps(answers))
