@@ -133,10 +133,26 @@ impl Spread {
         Ok(std::mem::take(&mut self.done))
     }
 
-    /// Completes every file.
+    /// Completes every file; after an error the others are given up.
     pub(super) async fn finish(&mut self, job: &Arc<Job>) -> Result<Vec<DataFile>> {
-        for (_, open) in std::mem::take(&mut self.open) {
-            self.end(job, open.file).await?;
+        let ended = self.end_all(job).await;
+        if ended.is_err() {
+            self.give_up().await;
+        }
+        ended.map(|()| std::mem::take(&mut self.done))
+    }
+
+    /// Gives every file up.
+    pub(super) async fn abort(mut self) {
+        self.give_up().await;
+    }
+
+    async fn end_all(&mut self, job: &Arc<Job>) -> Result<()> {
+        let tuples: Vec<Tuple> = self.open.keys().cloned().collect();
+        for tuple in tuples {
+            if let Some(open) = self.open.remove(&tuple) {
+                self.end(job, open.file).await?;
+            }
         }
         for (_, held) in std::mem::take(&mut self.held) {
             self.write_held(job, held).await?;
@@ -145,17 +161,15 @@ impl Spread {
         while !self.ending.is_empty() {
             self.one_ended().await?;
         }
-        Ok(std::mem::take(&mut self.done))
+        Ok(())
     }
 
-    /// Gives every file up.
-    pub(super) async fn abort(mut self) {
-        for (_, open) in self.open {
+    async fn give_up(&mut self) {
+        for (_, open) in std::mem::take(&mut self.open) {
             open.file.abort().await;
         }
-        while let Some((_, ended)) = self.ending.next().await {
-            drop(ended);
-        }
+        // A file that is being completed ends by itself, whatever becomes of it.
+        while self.ending.next().await.is_some() {}
     }
 
     /// The rows of each partition, in their order.

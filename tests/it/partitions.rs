@@ -18,8 +18,8 @@ use cutover::inspect::state::state;
 use cutover::inspect::{Verdict, verify};
 use cutover::log::Log;
 use cutover::{
-    Access, Changes, Durability, ErrorKind, Location, OnExisting, Sink, SinkSettings, Snapshot, StepRange, Target,
-    View, World,
+    Access, Applied, Changes, Durability, ErrorKind, Location, OnExisting, Sink, SinkSettings, Snapshot, StepRange,
+    Target, View, World,
 };
 use futures::TryStreamExt;
 use serde_json::{Value, json};
@@ -226,15 +226,18 @@ async fn every_type_that_partitions_reads_back_everywhere() {
             let last = rows.num_rows() as u32 - 1;
             let mut sink = table.load(10, &select(&rows, &(0..last).collect::<Vec<_>>())).await.unwrap();
             let ops = if key.is_empty() { ["i", "d", "i"] } else { ["i", "d", "u"] };
-            sink.append(table.changes(11, &ops, &select(&rows, &[last, 0, 1]))).await.unwrap();
+            let applied = sink.append(table.changes(11, &ops, &select(&rows, &[last, 0, 1]))).await.unwrap();
+            let Applied::Committed { rows: appended, .. } = applied else { panic!("{name} {key:?}: {applied:?}") };
             table.assert_healthy().await;
             let plain = Table::new(&rows.schema(), key, None);
             let mut other = plain.load(10, &select(&rows, &(0..last).collect::<Vec<_>>())).await.unwrap();
             other.append(plain.changes(11, &ops, &select(&rows, &[last, 0, 1]))).await.unwrap();
             assert_eq!(total(&sink), total(&other), "{name} {key:?}");
             assert_eq!(table.state().await, plain.state().await, "{name} {key:?}");
-            lines.push(format!("{}\t{}", table.path(), predicates.join("\t")));
-            expected.push((format!("{name} {key:?}"), table.path(), last as usize + 3, total(&sink)));
+            // What is skipped does not depend on the key.
+            let asked = if key.len() == 1 { &predicates[..] } else { &[] };
+            lines.push([&[table.path()], asked].concat().join("\t"));
+            expected.push((format!("{name} {key:?}"), table.path(), u64::from(last) + appended, total(&sink)));
             tables.push(table);
         }
     }
