@@ -312,9 +312,9 @@ fn check_decimals(array: &ArrayRef) -> Converted<()> {
             let values = array.as_primitive::<Decimal128Type>();
             for bound in [min(values), max(values)].into_iter().flatten() {
                 if Decimal128Type::validate_decimal_precision(bound, *precision, *scale).is_err() {
-                    let shown = Decimal128Type::format_decimal(bound, *precision, *scale);
                     return Err(Misfit::new(format!(
-                        "has the decimal {shown}, which is beyond its own type, {}; correct the view",
+                        "has the decimal {bound}e{}, which is beyond its own type, {}; correct the view",
+                        -scale,
                         array.data_type()
                     )));
                 }

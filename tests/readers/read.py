@@ -5,13 +5,14 @@
     read.py poll ENGINE TABLE --allow N[,N...] --until-file PATH         reads on until PATH exists
     read.py log TABLE                                                    the rules of PROTOCOL.md in the log
 
-ENGINE is duckdb, polars or deltalake (its SQL). `poll` says "reading" on stderr after its first read, and exits with 1
+ENGINE is duckdb, chdb, polars or deltalake (its SQL). `poll` says "reading" on stderr after its first read, and exits with 1
 when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
 map type and reads a map as a list of structs, whose digest is another.
 """
 
 import argparse
 import collections
+import contextlib
 import functools
 import json
 import pathlib
@@ -71,7 +72,19 @@ def read_deltalake(table, version, columns, where):
     return rows.cast(pa.schema(plain))
 
 
-ENGINES = {"duckdb": read_duckdb, "polars": read_polars, "deltalake": read_deltalake}
+def read_chdb(table, version, columns, where):
+    import chdb
+
+    path = str(pathlib.Path(table).resolve()).replace("\\", "\\\\").replace("'", "\\'")
+    at = "" if version is None else f", delta_lake_snapshot_version = {version}"
+    settings = f"output_format_arrow_string_as_string = 1{at}"
+    query = f"SELECT {quoted(columns)} FROM deltaLakeLocal('{path}') WHERE {where} SETTINGS {settings}"
+    # It reads files below the working directory only.
+    with contextlib.chdir("/"):
+        return pa.ipc.open_file(chdb.query(query, "Arrow").bytes()).read_all()
+
+
+ENGINES = {"duckdb": read_duckdb, "chdb": read_chdb, "polars": read_polars, "deltalake": read_deltalake}
 
 
 def read(engine, table, version=None, columns=None, where="true"):
