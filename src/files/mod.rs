@@ -109,7 +109,8 @@ pub struct FileSettings {
     /// Encoder threads, at most; by default one per available core, up to 8. With 0 everything is encoded on the
     /// caller's task, one file after another.
     pub threads: usize,
-    /// The number of leading top-level columns that get statistics, 32 by default.
+    /// The number of leading columns that get statistics, 32 by default; each field of a struct is one, at every depth.
+    /// The table's own `delta.dataSkippingNumIndexedCols` goes before it.
     pub indexed_columns: usize,
     /// How the files' names begin, [`FILE_PREFIX`] by default.
     pub prefix: &'static str,

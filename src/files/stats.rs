@@ -4,13 +4,15 @@
 //! cannot carry a bound exactly it is moved outwards (long strings, decimals beyond 15 digits, zeros of either sign);
 //! where that is not possible either it is left out (NaN, infinities, years of more than four digits).
 
-use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, RecordBatch, StringArray};
-use arrow::compute::{max, min};
+use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, RecordBatch, StringArray};
+use arrow::compute::{max, min, nullif};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
-    TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Fields, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    Schema, TimestampMicrosecondType,
 };
 use chrono::{DateTime, Datelike, NaiveDate};
+
+use crate::schema::is_variant;
 
 /// Characters of a string that its bound keeps.
 const TEXT_CHARS: usize = 32;
@@ -21,34 +23,40 @@ const DOUBLE_DIGITS: u32 = 15;
 #[derive(Debug)]
 pub(super) struct FileStats {
     rows: u64,
-    /// The indexed columns; `None` for a struct, which is left out.
-    columns: Vec<Option<ColumnStats>>,
+    members: Vec<Member>,
+}
+
+/// A column, or a field of a struct.
+#[derive(Debug)]
+struct Member {
+    /// Its name as JSON.
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Leaf {
+        nulls: u64,
+        bounds: Bounds,
+    },
+    /// The indexed fields of a struct, the leading ones.
+    Struct(Vec<Member>),
 }
 
 impl FileStats {
-    /// Statistics of no rows for the first `indexed_columns` columns of `schema`.
+    /// Statistics of no rows for the first `indexed_columns` columns of `schema`, counted as Delta does: each field of a
+    /// struct is one, at every depth, and so is a list, a map or a variant.
     pub(super) fn new(schema: &Schema, indexed_columns: usize) -> Self {
-        let column = |data_type: &DataType| match data_type {
-            DataType::Struct(_) => None,
-            _ => Some(Bounds::of_type(data_type)),
-        };
-        let columns = schema
-            .fields()
-            .iter()
-            .take(indexed_columns)
-            .map(|field| Some(ColumnStats { name: json(field.name()), nulls: 0, bounds: column(field.data_type())? }))
-            .collect();
-        Self { rows: 0, columns }
+        let mut left = indexed_columns;
+        Self { rows: 0, members: Member::of_fields(schema.fields(), &mut left) }
     }
 
     /// Adds a batch of the schema given to [`FileStats::new`].
     pub(super) fn add(&mut self, batch: &RecordBatch) {
         self.rows += batch.num_rows() as u64;
-        for (stats, column) in self.columns.iter_mut().zip(batch.columns()) {
-            if let Some(stats) = stats {
-                stats.nulls += column.null_count() as u64;
-                stats.bounds.add(column);
-            }
+        for (member, column) in self.members.iter_mut().zip(batch.columns()) {
+            member.add(column);
         }
     }
 
@@ -59,29 +67,91 @@ impl FileStats {
 
     /// The statistics as JSON text.
     pub(super) fn to_json(&self) -> String {
-        let (mut mins, mut maxs, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
-        for ColumnStats { name, nulls: count, bounds } in self.columns.iter().flatten() {
-            let (min, max) = bounds.texts();
-            mins.extend(min.map(|min| format!("{name}:{min}")));
-            maxs.extend(max.map(|max| format!("{name}:{max}")));
-            nulls.push(format!("{name}:{count}"));
-        }
+        let Texts { mins, maxs, nulls } = Texts::of(&self.members);
         format!(
-            r#"{{"numRecords":{},"minValues":{{{}}},"maxValues":{{{}}},"nullCount":{{{}}}}}"#,
+            r#"{{"numRecords":{},"minValues":{},"maxValues":{},"nullCount":{}}}"#,
             self.rows,
-            mins.join(","),
-            maxs.join(","),
-            nulls.join(",")
+            object(&mins),
+            object(&maxs),
+            object(&nulls)
         )
     }
 }
 
-#[derive(Debug)]
-struct ColumnStats {
-    /// The column's name as JSON.
-    name: String,
-    nulls: u64,
-    bounds: Bounds,
+impl Member {
+    fn of_fields(fields: &Fields, left: &mut usize) -> Vec<Self> {
+        let mut members = Vec::new();
+        for field in fields {
+            if *left == 0 {
+                break;
+            }
+            let kind = match field.data_type() {
+                DataType::Struct(fields) if !is_variant(field) => Kind::Struct(Self::of_fields(fields, left)),
+                other => {
+                    *left -= 1;
+                    Kind::Leaf { nulls: 0, bounds: Bounds::of_type(other) }
+                }
+            };
+            members.push(Self { name: json(field.name()), kind });
+        }
+        members
+    }
+
+    fn add(&mut self, column: &ArrayRef) {
+        match &mut self.kind {
+            Kind::Leaf { nulls, bounds } => {
+                *nulls += column.null_count() as u64;
+                bounds.add(column);
+            }
+            Kind::Struct(members) => {
+                let values = column.as_struct();
+                // What stands below a null struct is null to a reader, and whatever it likes in memory.
+                let hidden = values.nulls().filter(|n| n.null_count() > 0).map(|n| BooleanArray::new(!n.inner(), None));
+                for (member, field) in members.iter_mut().zip(values.columns()) {
+                    match hidden.as_ref().and_then(|hidden| nullif(field, hidden).ok()) {
+                        Some(field) => member.add(&field),
+                        None => member.add(field),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The members of three JSON objects, each as `"name":value`.
+#[derive(Debug, Default)]
+struct Texts {
+    mins: Vec<String>,
+    maxs: Vec<String>,
+    nulls: Vec<String>,
+}
+
+impl Texts {
+    fn of(members: &[Member]) -> Self {
+        let mut texts = Self::default();
+        for Member { name, kind } in members {
+            match kind {
+                Kind::Leaf { nulls, bounds } => {
+                    let (min, max) = bounds.texts();
+                    texts.mins.extend(min.map(|min| format!("{name}:{min}")));
+                    texts.maxs.extend(max.map(|max| format!("{name}:{max}")));
+                    texts.nulls.push(format!("{name}:{nulls}"));
+                }
+                Kind::Struct(members) => {
+                    let inner = Self::of(members);
+                    let nested = |inner: &[String]| (!inner.is_empty()).then(|| format!("{name}:{}", object(inner)));
+                    texts.mins.extend(nested(&inner.mins));
+                    texts.maxs.extend(nested(&inner.maxs));
+                    texts.nulls.extend(nested(&inner.nulls));
+                }
+            }
+        }
+        texts
+    }
+}
+
+fn object(members: &[String]) -> String {
+    format!("{{{}}}", members.join(","))
 }
 
 /// The least and the greatest value; `None` before the first one.

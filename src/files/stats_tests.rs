@@ -198,17 +198,60 @@ fn dates_and_times_have_four_digit_years() {
     );
 }
 
-#[test]
-fn a_struct_counts_as_a_column_and_is_left_out() {
-    let one = |n: i32| -> ArrayRef { Arc::new(Int32Array::from(vec![n])) };
-    let inner = StructArray::from(vec![(Arc::new(Field::new("x", DataType::Int32, true)), one(1))]);
-    let columns: Vec<(&str, ArrayRef)> = vec![("a", one(1)), ("s", Arc::new(inner)), ("b", one(2)), ("beyond", one(3))];
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut stats = FileStats::new(&batch.schema(), 3);
+/// The statistics of one batch, the first `indexed` leaves of it.
+fn json_of(columns: Vec<(&str, ArrayRef)>, indexed: usize) -> String {
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
+    let mut stats = FileStats::new(&batch.schema(), indexed);
     stats.add(&batch);
+    stats.to_json()
+}
+
+fn structure(fields: Vec<(&str, ArrayRef)>, valid: Vec<bool>) -> ArrayRef {
+    let (names, columns): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
+    let field = |(name, column): (&str, &ArrayRef)| Field::new(name, column.data_type().clone(), true);
+    let fields: Vec<Field> = names.into_iter().zip(&columns).map(field).collect();
+    Arc::new(StructArray::new(fields.into(), columns, Some(valid.into())))
+}
+
+fn ints(values: Vec<Option<i32>>) -> ArrayRef {
+    Arc::new(Int32Array::from(values))
+}
+
+#[test]
+fn the_leaves_of_structs_are_counted_and_have_bounds_of_their_own() {
+    let one = |n: i32| ints(vec![Some(n)]);
+    let deep = structure(vec![("y", one(2)), ("z", one(3))], vec![true]);
+    let columns = || {
+        let s = structure(vec![("x", one(1)), ("d", Arc::clone(&deep))], vec![true]);
+        vec![("a", one(0)), ("s", s), ("b", one(4))]
+    };
     assert_eq!(
-        stats.to_json(),
-        r#"{"numRecords":1,"minValues":{"a":1,"b":2},"maxValues":{"a":1,"b":2},"nullCount":{"a":0,"b":0}}"#
+        json_of(columns(), 32),
+        r#"{"numRecords":1,"minValues":{"a":0,"s":{"x":1,"d":{"y":2,"z":3}},"b":4},"maxValues":{"a":0,"s":{"x":1,"d":{"y":2,"z":3}},"b":4},"nullCount":{"a":0,"s":{"x":0,"d":{"y":0,"z":0}},"b":0}}"#
+    );
+    assert_eq!(
+        json_of(columns(), 3),
+        r#"{"numRecords":1,"minValues":{"a":0,"s":{"x":1,"d":{"y":2}}},"maxValues":{"a":0,"s":{"x":1,"d":{"y":2}}},"nullCount":{"a":0,"s":{"x":0,"d":{"y":0}}}}"#
+    );
+    assert_eq!(
+        json_of(columns(), 1),
+        r#"{"numRecords":1,"minValues":{"a":0},"maxValues":{"a":0},"nullCount":{"a":0}}"#
+    );
+}
+
+#[test]
+fn a_null_struct_makes_its_leaves_null_whatever_stands_below_it() {
+    let x = ints(vec![Some(5), None, Some(-100), Some(7)]);
+    let deep = structure(vec![("y", ints(vec![Some(1), Some(2), Some(3), Some(-4)]))], vec![true, false, true, true]);
+    let s = structure(vec![("x", x), ("d", deep)], vec![true, true, false, true]);
+    assert_eq!(
+        json_of(vec![("s", s)], 32),
+        r#"{"numRecords":4,"minValues":{"s":{"x":5,"d":{"y":-4}}},"maxValues":{"s":{"x":7,"d":{"y":1}}},"nullCount":{"s":{"x":2,"d":{"y":2}}}}"#
+    );
+    let flags: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+    assert_eq!(
+        json_of(vec![("s", structure(vec![("f", flags)], vec![false]))], 32),
+        r#"{"numRecords":1,"minValues":{},"maxValues":{},"nullCount":{"s":{"f":1}}}"#
     );
 }
 

@@ -12,7 +12,7 @@
 //! | map | an object; an array of `[key, value]` where keys are no strings |
 //! | null | `null` |
 //!
-//! Years beyond 0 to 9999 have a sign, as in ISO 8601; the files source does not read those, nor maps as arrays.
+//! Years beyond 0 to 9999 have a sign, as in ISO 8601. A variant is the object of its two binaries.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -26,6 +26,7 @@ const KEPT: &[Feature] = &[
     Feature { name: "columnMapping", off: Some("delta.columnMapping.mode") },
     Feature { name: "deletionVectors", off: None },
     Feature { name: "timestampNtz", off: None },
+    Feature { name: "variantType", off: None },
     Feature { name: "v2Checkpoint", off: None },
     Feature { name: "vacuumProtocolCheck", off: None },
 ];
@@ -38,8 +39,6 @@ const LEGACY: &[(i32, &[&str])] = &[
     (5, &["columnMapping"]),
     (6, &["identityColumns"]),
 ];
-
-const NTZ: &str = "timestampNtz";
 
 /// The features that `protocol` demands and that are not kept.
 pub(super) fn refused(protocol: &Protocol) -> Vec<String> {
@@ -90,14 +89,16 @@ pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<
     Ok(())
 }
 
-/// The protocol of a table that must hold `ntz` timestamps or not; `None` when `protocol` does already.
-pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol> {
+/// The protocol of a table whose types need the features `needed`; `None` when `protocol` has them already.
+pub(super) fn upgrade(protocol: Option<&Protocol>, needed: &[&str]) -> Option<Protocol> {
     let Some(protocol) = protocol else {
         let plain =
             Protocol { min_reader_version: 1, min_writer_version: 2, reader_features: None, writer_features: None };
-        return Some(upgrade(Some(&plain), ntz).unwrap_or(plain));
+        return Some(upgrade(Some(&plain), needed).unwrap_or(plain));
     };
-    if !ntz || protocol.writer_features.iter().flatten().any(|f| f == NTZ) {
+    let has = |feature: &&str| protocol.writer_features.iter().flatten().any(|f| f == feature);
+    let missing: Vec<String> = needed.iter().filter(|feature| !has(feature)).map(|f| f.to_string()).collect();
+    if missing.is_empty() {
         return None;
     }
     let mut writer = names(protocol);
@@ -105,8 +106,8 @@ pub(super) fn upgrade(protocol: Option<&Protocol>, ntz: bool) -> Option<Protocol
     if protocol.min_reader_version == 2 {
         reader.push("columnMapping".into());
     }
-    writer.push(NTZ.into());
-    reader.push(NTZ.into());
+    writer.extend(missing.iter().cloned());
+    reader.extend(missing);
     Some(Protocol {
         min_reader_version: 3,
         min_writer_version: 7,
@@ -168,13 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_without_zone_bring_their_feature_and_keep_the_legacy_ones() {
-        assert_eq!(upgrade(None, false), Some(protocol(1, 2, None)));
-        let new = upgrade(None, true).unwrap();
+    fn types_bring_their_features_and_keep_the_legacy_ones() {
+        let (ntz, both) = (["timestampNtz"], ["timestampNtz", "variantType"]);
+        assert_eq!(upgrade(None, &[]), Some(protocol(1, 2, None)));
+        let new = upgrade(None, &ntz).unwrap();
         assert_eq!((new.min_reader_version, new.min_writer_version), (3, 7));
-        assert_eq!(new.reader_features.unwrap(), ["timestampNtz"]);
-        assert_eq!(new.writer_features.unwrap(), ["appendOnly", "invariants", "timestampNtz"]);
-        assert_eq!(upgrade(Some(&protocol(1, 2, None)), false), None);
-        assert_eq!(upgrade(Some(&protocol(3, 7, Some(&["timestampNtz"]))), true), None);
+        assert_eq!(new.reader_features.as_ref().unwrap(), &ntz);
+        assert_eq!(new.writer_features.as_ref().unwrap(), &["appendOnly", "invariants", "timestampNtz"]);
+        let more = upgrade(Some(&new), &both).unwrap();
+        assert_eq!(more.reader_features.unwrap(), both);
+        assert_eq!(more.writer_features.unwrap(), ["appendOnly", "invariants", "timestampNtz", "variantType"]);
+        assert_eq!(upgrade(Some(&protocol(1, 2, None)), &[]), None);
+        assert_eq!(upgrade(Some(&protocol(3, 7, Some(&ntz))), &ntz), None);
     }
 }

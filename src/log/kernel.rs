@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
-use arrow::datatypes::{DataType, Int32Type, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
 use delta_kernel::engine::arrow_conversion::{TryFromArrow, TryFromKernel};
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::StructType;
@@ -18,6 +18,7 @@ use super::location::Location;
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, ErrorKind, Result};
+use crate::schema::is_variant;
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,7 +155,49 @@ impl Kernel {
 pub(super) fn schema_string(schema: &Schema) -> Result<String> {
     let converted = StructType::try_from_arrow(schema)
         .map_err(|e| Error::incompatible("the view's schema has no Delta form").with_source(e))?;
-    serde_json::to_string(&converted).map_err(|e| Error::internal("the schema was not encoded").with_source(e))
+    let encoded = |e| Error::internal("the schema was not encoded").with_source(e);
+    if !schema.fields().iter().any(|f| holds(f, &is_variant)) {
+        return serde_json::to_string(&converted).map_err(encoded);
+    }
+    let mut json = serde_json::to_value(&converted).map_err(encoded)?;
+    name_variants(&mut json, schema.fields());
+    serde_json::to_string(&json).map_err(encoded)
+}
+
+/// Gives the fields that are variants that type, where the kernel sees the struct which they are in Arrow.
+fn name_variants(structure: &mut Value, fields: &Fields) {
+    fn name_inside(value: &mut Value, field: &Field) {
+        if is_variant(field) {
+            *value = "variant".into();
+            return;
+        }
+        let mut member = |key: &str, field: &Field| value.get_mut(key).map(|inner| name_inside(inner, field));
+        match field.data_type() {
+            DataType::List(element) => {
+                member("elementType", element);
+            }
+            DataType::Map(entries, _) => {
+                if let DataType::Struct(pair) = entries.data_type() {
+                    pair.iter().zip(["keyType", "valueType"]).for_each(|(f, key)| {
+                        member(key, f);
+                    });
+                }
+            }
+            DataType::Struct(fields) => name_variants(value, fields),
+            _ => {}
+        }
+    }
+    let members = structure.get_mut("fields").and_then(Value::as_array_mut).into_iter().flatten();
+    for (member, field) in members.zip(fields) {
+        if let Some(inner) = member.get_mut("type") {
+            name_inside(inner, field);
+        }
+        if is_variant(field)
+            && let Some(metadata) = member.get_mut("metadata")
+        {
+            *metadata = json!({});
+        }
+    }
 }
 
 /// The Arrow columns of a Delta schema, given as the JSON of `schemaString`.
@@ -165,17 +208,27 @@ pub(super) fn arrow_schema(schema_string: &str) -> Result<Schema> {
         .map_err(|e| Error::incompatible("the table's schema has no Arrow form").with_source(e))
 }
 
-/// Whether a schema needs the feature of timestamps without zone.
-pub(super) fn holds_ntz(schema: &Schema) -> bool {
-    fn holds(data_type: &DataType) -> bool {
-        match data_type {
-            DataType::Timestamp(_, None) => true,
-            DataType::List(f) | DataType::Map(f, _) => holds(f.data_type()),
-            DataType::Struct(fields) => fields.iter().any(|f| holds(f.data_type())),
+/// The table features that a schema's types need.
+pub(super) fn type_features(schema: &Schema) -> Vec<&'static str> {
+    let is_ntz = |field: &Field| matches!(field.data_type(), DataType::Timestamp(_, None));
+    let mut features = Vec::new();
+    if schema.fields().iter().any(|f| holds(f, &is_ntz)) {
+        features.push("timestampNtz");
+    }
+    if schema.fields().iter().any(|f| holds(f, &is_variant)) {
+        features.push("variantType");
+    }
+    features
+}
+
+/// Whether `is_wanted` is true of a field or of one inside it.
+fn holds(field: &Field, is_wanted: &impl Fn(&Field) -> bool) -> bool {
+    is_wanted(field)
+        || match field.data_type() {
+            DataType::List(f) | DataType::Map(f, _) => holds(f, is_wanted),
+            DataType::Struct(fields) => fields.iter().any(|f| holds(f, is_wanted)),
             _ => false,
         }
-    }
-    schema.fields().iter().any(|f| holds(f.data_type()))
 }
 
 fn snapshot(engine: &dyn Engine, url: &str, version: Option<u64>) -> Result<Arc<Snapshot>> {

@@ -48,7 +48,7 @@ impl Log {
             metadata.configuration.entry(key.clone()).or_insert_with(|| value.clone());
         }
         metadata.configuration.extend(stamp.encode());
-        Ok((metadata, features::upgrade(facts.protocol.as_ref(), kernel::holds_ntz(schema))))
+        Ok((metadata, features::upgrade(facts.protocol.as_ref(), &kernel::type_features(schema))))
     }
 
     /// Refuses properties that no reload may set.

@@ -18,6 +18,9 @@ use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
+/// The table property that says how many columns get statistics; -1 is all of them.
+const INDEXED_COLUMNS: &str = "delta.dataSkippingNumIndexedCols";
+
 /// The files of an append, and their rows by operation.
 #[derive(Debug)]
 pub(super) struct AppendFiles {
@@ -96,7 +99,16 @@ impl Core {
     }
 
     fn file_writer(&self, prefix: &'static str) -> Result<FileWriter> {
-        let settings = FileSettings { prefix, ..self.settings.files.clone() };
+        let mut settings = FileSettings { prefix, ..self.settings.files.clone() };
+        let in_table = self.facts.metadata.as_ref().and_then(|metadata| metadata.configuration.get(INDEXED_COLUMNS));
+        // As in the metadata that a reload is about to write.
+        if let Some(text) = in_table.or_else(|| self.settings.properties.get(INDEXED_COLUMNS)) {
+            settings.indexed_columns = match text.parse::<i64>() {
+                Ok(-1) => usize::MAX,
+                Ok(number) => usize::try_from(number).unwrap_or(settings.indexed_columns),
+                Err(_) => settings.indexed_columns,
+            };
+        }
         let (store, schema) = (Arc::clone(self.log.store()), self.view.changelog_schema());
         if self.partition_by().is_empty() {
             return Ok(FileWriter::new(store, schema, &settings, &self.world));

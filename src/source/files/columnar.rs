@@ -126,8 +126,9 @@ fn damaged(label: &str, e: impl std::error::Error + Send + Sync + 'static) -> Er
     Error::corrupt(format!("{label} is damaged, or not of the format that its name says")).with_source(e)
 }
 
+/// The columns with the metadata that name extension types.
 fn plain_schema(schema: &Schema) -> SchemaRef {
-    let plain = |field: &Field| Field::new(field.name(), plain_type(field.data_type()).clone(), field.is_nullable());
+    let plain = |field: &Field| field.clone().with_data_type(plain_type(field.data_type()).clone());
     Arc::new(Schema::new(schema.fields().iter().map(|f| plain(f)).collect::<Vec<_>>()))
 }
 

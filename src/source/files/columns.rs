@@ -5,17 +5,17 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 
 use crate::error::{Error, Result};
+use crate::schema::MAX_DEPTH;
 
 /// The words, as errors list them.
 const WORDS: &str = "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, \
-                     timestamp, timestamp_ntz, array<T>, struct<name:T,...> and map<K,V>";
-
-/// How deep types may be nested.
-const MAX_DEPTH: usize = 32;
+                     timestamp, timestamp_ntz, array<T>, struct<name:T,...> and map<K,V>; a name that is no word stands \
+                     in backticks";
 
 /// The type that a word names, upper or lower case: `bigint`, `decimal(12,2)`, `array<struct<a:int,b:string>>`.
 ///
-/// `timestamp` is in UTC, `timestamp_ntz` has no zone; both count microseconds. An unknown word is
+/// A struct's field whose name has other characters than letters, digits and `_` stands in backticks, a backtick in it
+/// twice. `timestamp` is in UTC, `timestamp_ntz` has no zone; both count microseconds. An unknown word is
 /// [`ErrorKind::Config`](crate::error::ErrorKind::Config), with the list of the known ones.
 pub fn parse_column_type(text: &str) -> Result<DataType> {
     let wrong = || Error::config(format!("{text:?} is no column type; the types are {WORDS}"));
@@ -101,8 +101,28 @@ impl<'a> Words<'a> {
         fits.then_some(DataType::Decimal128(precision, scale))
     }
 
+    /// A name in backticks; `None` where none begins.
+    fn quoted(&mut self) -> Option<String> {
+        let mut rest = self.rest.trim_start().strip_prefix('`')?;
+        let mut name = String::new();
+        loop {
+            let (part, behind) = rest.split_once('`')?;
+            name.push_str(part);
+            match behind.strip_prefix('`') {
+                Some(behind) => {
+                    name.push('`');
+                    rest = behind;
+                }
+                None => {
+                    self.rest = behind;
+                    return Some(name);
+                }
+            }
+        }
+    }
+
     fn field(&mut self, depth: usize) -> Option<Field> {
-        let name = self.word()?;
+        let name = self.quoted().or_else(|| self.word().map(str::to_string))?;
         self.eat(':')?;
         Some(Field::new(name, self.data_type(depth + 1)?, true))
     }
@@ -128,6 +148,14 @@ mod tests {
         ] {
             assert_eq!(parse_column_type(text).unwrap(), expected, "{text}");
         }
+        for text in ["struct<`a-b`:int,`c``d` : string>", "map<struct<a:date>,array<int>>"] {
+            let data_type = parse_column_type(text).unwrap();
+            assert_eq!(kept_type(&data_type), Some(data_type), "{text}");
+        }
+        let DataType::Struct(fields) = parse_column_type("struct<`a-b`:int,`c``d` : string>").unwrap() else {
+            panic!()
+        };
+        assert_eq!(fields.iter().map(|f| f.name().as_str()).collect::<Vec<_>>(), ["a-b", "c`d"]);
         for text in
             ["array<int>", "list<array<date>>", "struct<a:int, b : struct<c:binary>>", "map<string,decimal(5,0)>"]
         {
@@ -152,6 +180,8 @@ mod tests {
             "array<int>>",
             "struct<>",
             "struct<a>",
+            "struct<`a:int>",
+            "struct<``:int",
             "map<int>",
             "int int",
             "int,",

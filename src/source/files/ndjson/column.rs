@@ -69,12 +69,6 @@ impl Column {
             DataType::Map(entries, _) => {
                 let DataType::Struct(pair) = entries.data_type() else { return Err(no_json(field)) };
                 let [key, value] = pair.as_ref() else { return Err(no_json(field)) };
-                if key.data_type() != &DataType::Utf8 {
-                    return Err(Error::incompatible(format!(
-                        "column {:?} is a map whose keys are no strings, which JSON cannot hold; land Parquet or Arrow files",
-                        field.name()
-                    )));
-                }
                 let columns = (Box::new(Column::new(key)?), Box::new(Column::new(value)?));
                 Cells::Map(Spans::default(), pair.clone(), columns.0, columns.1)
             }
@@ -126,15 +120,22 @@ impl Column {
                 valid.append_non_null();
             }
             Cells::Map(spans, _, keys, values) => {
-                let entries = object(json)?;
-                for (key, value) in &entries.0 {
-                    let Cells::String(keys) = &mut keys.cells else {
-                        return Err("is a map without string keys".into());
-                    };
-                    keys.append_value(key);
+                if let Cells::String(keys) = &mut keys.cells {
+                    let entries = object(json)?;
+                    for (key, value) in &entries.0 {
+                        keys.append_value(key);
+                        values.append(Some(value.get()))?;
+                    }
+                    spans.push(entries.0.len());
+                    return Ok(());
+                }
+                let wants = || format!("wants an array of [key, value], not {}", shape(json));
+                let entries: Vec<[&RawValue; 2]> = serde_json::from_str(json).map_err(|_| wants())?;
+                for [key, value] in &entries {
+                    keys.append(Some(key.get()))?;
                     values.append(Some(value.get()))?;
                 }
-                spans.push(entries.0.len());
+                spans.push(entries.len());
             }
         }
         Ok(())

@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
-use chrono::NaiveDate;
 
 /// Why a value does not fit; the column and the line are the caller's to add.
 pub(crate) type Misfit = String;
@@ -155,7 +154,7 @@ pub(crate) fn binary(json: &str) -> Result<Vec<u8>, Misfit> {
         .map_err(|_| "wants base64 of the standard alphabet, padded".to_owned())
 }
 
-/// Days since 1970 of `YYYY-MM-DD`.
+/// Days since 1970 of `YYYY-MM-DD`; years beyond 0 to 9999 have a sign.
 pub(crate) fn date(json: &str) -> Result<i32, Misfit> {
     let wanted = || "wants a date as \"YYYY-MM-DD\"";
     let text = string(json).map_err(|_| format!("{}, not {}", wanted(), shape(json)))?;
@@ -175,7 +174,7 @@ pub(crate) fn timestamp(json: &str) -> Result<i64, Misfit> {
         }
     };
     let micros = micros(local)?.ok_or_else(|| wanted.to_owned())?;
-    Ok(micros - zone * 1_000_000)
+    micros.checked_sub(zone * 1_000_000).ok_or_else(|| "is a time beyond 64 bits of microseconds".to_owned())
 }
 
 /// Microseconds since 1970 of a time without zone.
@@ -186,11 +185,41 @@ pub(crate) fn timestamp_ntz(json: &str) -> Result<i64, Misfit> {
 }
 
 fn days(text: &str) -> Option<i32> {
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text.as_bytes() else { return None };
-    let year = two(*y1, *y2)? * 100 + two(*y3, *y4)?;
-    let date = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, two(*m1, *m2)?, two(*d1, *d2)?)?;
-    let epoch = NaiveDate::from_ymd_opt(1970, 1, 1)?;
-    i32::try_from(date.signed_duration_since(epoch).num_days()).ok()
+    let (days, rest) = split_date(text)?;
+    if rest.is_empty() { i32::try_from(days).ok() } else { None }
+}
+
+/// Days since 1970 of the date with which `text` begins, and what follows it. A year has four digits, or a sign and
+/// four to seven.
+fn split_date(text: &str) -> Option<(i64, &str)> {
+    let signed = text.strip_prefix(['-', '+']);
+    let rest = signed.unwrap_or(text);
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    if digits != 4 && !(signed.is_some() && (5..=7).contains(&digits)) {
+        return None;
+    }
+    let (year, rest) = rest.split_at_checked(digits)?;
+    let (month_and_day, rest) = rest.split_at_checked(6)?;
+    let [b'-', m1, m2, b'-', d1, d2] = month_and_day.as_bytes() else { return None };
+    let year: i64 = year.parse().ok()?;
+    let year = if text.starts_with('-') { -year } else { year };
+    let (month, day) = (two(*m1, *m2)?, two(*d1, *d2)?);
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=length).contains(&day) {
+        return None;
+    }
+    // Counted in years that begin in March, so that the leap day is a year's last.
+    let (year, month) = if month > 2 { (year, i64::from(month) - 3) } else { (year - 1, i64::from(month) + 9) };
+    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * month + 2) / 5 + i64::from(day) - 1;
+    Some((era * 146_097 + year * 365 + year / 4 - year / 100 + day_of_year - 719_468, rest))
 }
 
 fn two(tens: u8, ones: u8) -> Option<u32> {
@@ -198,10 +227,10 @@ fn two(tens: u8, ones: u8) -> Option<u32> {
     Some(digit(tens)? * 10 + digit(ones)?)
 }
 
-/// `YYYY-MM-DDTHH:MM:SS[.fraction]`, or a space for the `T`; an error when the fraction is finer than a microsecond.
+/// A date, `THH:MM:SS[.fraction]`, or a space for the `T`; an error when the fraction is finer than a microsecond.
 fn micros(text: &str) -> Result<Option<i64>, Misfit> {
-    let Some((date, rest)) = text.split_at_checked(10) else { return Ok(None) };
-    let (Some(days), Some((clock, fraction))) = (days(date), rest.split_at_checked(9)) else { return Ok(None) };
+    let Some((days, rest)) = split_date(text) else { return Ok(None) };
+    let Some((clock, fraction)) = rest.split_at_checked(9) else { return Ok(None) };
     let [b'T' | b't' | b' ', h1, h2, b':', m1, m2, b':', s1, s2] = clock.as_bytes() else { return Ok(None) };
     let (Some(hours), Some(minutes), Some(seconds)) = (two(*h1, *h2), two(*m1, *m2), two(*s1, *s2)) else {
         return Ok(None);
@@ -219,8 +248,9 @@ fn micros(text: &str) -> Result<Option<i64>, Misfit> {
         return Err("is a time finer than a microsecond".to_owned());
     }
     let fraction: i64 = format!("{significant:0<6}").parse().map_err(|_| "is no time".to_owned())?;
-    let seconds = i64::from(days) * 86_400 + i64::from(hours * 3600 + minutes * 60 + seconds);
-    Ok(Some(seconds * 1_000_000 + fraction))
+    let seconds = days * 86_400 + i64::from(hours * 3600 + minutes * 60 + seconds);
+    let micros = i128::from(seconds) * 1_000_000 + i128::from(fraction);
+    i64::try_from(micros).map(Some).map_err(|_| "is a time beyond 64 bits of microseconds".to_owned())
 }
 
 fn zone_seconds(text: &str) -> Option<i64> {
