@@ -3,15 +3,19 @@
     read.py ENGINE TABLE [--version N] [--columns a,b] [--where SQL]     rows and digest of what the engine reads
     read.py state ENGINE TABLE --key id [--version N]                    the same of the view's current state
     read.py poll ENGINE TABLE --allow N[,N...] --until-file PATH         reads on until PATH exists
+    read.py many ENGINE                                                  reads each table that a line of stdin names
     read.py log TABLE                                                    the rules of PROTOCOL.md in the log
 
-ENGINE is duckdb, polars or deltalake (its SQL). `poll` says "reading" on stderr after its first read, and exits with 1
+ENGINE is duckdb, chdb, polars or deltalake (its SQL). `many` takes lines of a path, or of a path, a tab and a version, and
+answers each with a line {table, rows, digest, columns} or {table, error}; as ENGINE it also knows `parquet`, plain files
+in a folder, and `about`, what deltalake says of a table beside its rows. `poll` says "reading" on stderr after its first read, and exits with 1
 when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
 map type and reads a map as a list of structs, whose digest is another.
 """
 
 import argparse
 import collections
+import contextlib
 import functools
 import json
 import pathlib
@@ -71,7 +75,19 @@ def read_deltalake(table, version, columns, where):
     return rows.cast(pa.schema(plain))
 
 
-ENGINES = {"duckdb": read_duckdb, "polars": read_polars, "deltalake": read_deltalake}
+def read_chdb(table, version, columns, where):
+    import chdb
+
+    path = str(pathlib.Path(table).resolve()).replace("\\", "\\\\").replace("'", "\\'")
+    at = "" if version is None else f", delta_lake_snapshot_version = {version}"
+    settings = f"output_format_arrow_string_as_string = 1{at}"
+    query = f"SELECT {quoted(columns)} FROM deltaLakeLocal('{path}') WHERE {where} SETTINGS {settings}"
+    # It reads files below the working directory only.
+    with contextlib.chdir("/"):
+        return pa.ipc.open_file(chdb.query(query, "Arrow").bytes()).read_all()
+
+
+ENGINES = {"duckdb": read_duckdb, "chdb": read_chdb, "polars": read_polars, "deltalake": read_deltalake}
 
 
 def read(engine, table, version=None, columns=None, where="true"):
@@ -91,6 +107,48 @@ def state(rows, key):
     latest = rows.select([*key, "row"]).group_by(key, use_threads=False).aggregate([("row", "last")])["row_last"]
     rows = rows.filter(pc.is_in(rows["row"], value_set=latest.combine_chunks()))
     return rows.filter(pc.not_equal(rows["__op"], "d")).drop([*CONTINUITY, "row"])
+
+
+def about(table, version):
+    """What a table says of itself beside its rows."""
+    import deltalake
+
+    opened = deltalake.DeltaTable(table, version=version)
+    said, protocol = opened.metadata(), opened.protocol()
+    return {
+        "version": opened.version(),
+        "id": said.id,
+        "name": said.name,
+        "description": said.description,
+        "created": said.created_time,
+        "partitioned_by": said.partition_columns,
+        "properties": said.configuration,
+        "protocol": [protocol.min_reader_version, protocol.min_writer_version],
+        "features": [sorted(protocol.reader_features or []), sorted(protocol.writer_features or [])],
+    }
+
+
+def one_of_many(engine, table, version):
+    # Whatever an engine does about a table, the others' answers are wanted; some panics are no Exception.
+    try:
+        if engine == "about":
+            return about(table, version)
+        if engine == "parquet":
+            import pyarrow.parquet
+
+            return summary(pyarrow.parquet.read_table(table))
+        return summary(read(engine, table, version))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def many(engine):
+    for line in sys.stdin:
+        table, _, version = line.rstrip("\n").partition("\t")
+        answer = one_of_many(engine, table, int(version) if version else None)
+        print(json.dumps({"table": table, **answer}), flush=True)
 
 
 def poll(engine, table, allowed, until):
@@ -132,8 +190,11 @@ def main():
             parsed.add_argument("--allow", type=lambda t: {int(n) for n in t.split(",")}, required=True)
             parsed.add_argument("--until-file", type=pathlib.Path, required=True)
     modes.add_parser("log").add_argument("table", type=pathlib.Path)
+    modes.add_parser("many").add_argument("engine", choices=[*ENGINES, "parquet", "about"])
     args = parser.parse_args()
 
+    if args.mode == "many":
+        return many(args.engine)
     if args.mode == "log":
         answer = log_rules.check(args.table)
     elif args.mode == "poll":
