@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use object_store::ObjectStore;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
+use super::relabel::relabel;
 use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
 use super::{DataFile, FileSettings, Written};
@@ -31,9 +32,12 @@ const ROW_GROUP_BYTES: usize = 24 << 20;
 pub(super) struct Job {
     store: Arc<dyn ObjectStore>,
     schema: SchemaRef,
+    /// The columns as the files hold them, in the order of `schema`.
+    stored: SchemaRef,
     properties: WriterProperties,
     target_file_size: u64,
     indexed_columns: usize,
+    always_indexed: Vec<String>,
     prefix: &'static str,
     world: World,
     encoded: AtomicU64,
@@ -46,12 +50,21 @@ impl Job {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .build();
+        let stored = match &settings.stored_fields {
+            None => Arc::clone(&schema),
+            Some(stored) => {
+                let fields = schema.fields().iter().map(|f| stored.get(f.name()).unwrap_or(f)).cloned();
+                Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+            }
+        };
         Self {
             store,
             schema,
+            stored,
             properties,
             target_file_size: settings.target_file_size,
             indexed_columns: settings.indexed_columns,
+            always_indexed: settings.always_indexed.clone(),
             prefix: settings.prefix,
             world: world.clone(),
             encoded: AtomicU64::new(0),
@@ -61,6 +74,16 @@ impl Job {
     /// The schema of all batches.
     pub(super) fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Rows as the files hold them.
+    fn stored(&self, slice: &RecordBatch) -> Result<RecordBatch> {
+        if self.stored == self.schema {
+            return Ok(slice.clone());
+        }
+        let columns = slice.columns().iter().zip(self.stored.fields()).map(|(c, f)| relabel(c, f.data_type()));
+        RecordBatch::try_new(Arc::clone(&self.stored), columns.collect::<Result<Vec<_>>>()?)
+            .map_err(|e| Error::internal("rows do not fit the names that their data file has for them").with_source(e))
     }
 
     /// The bytes that left the encoders, those of unfinished files included.
@@ -101,7 +124,7 @@ impl Encoder {
             none => none.insert(OpenFile::new(&self.job, self.overlap)?),
         };
         self.written.digest = self.written.digest.plus(Digest::of(slice)?);
-        file.add(slice)?;
+        file.add(&self.job.stored(slice)?)?;
         file.send_full_parts(&self.job).await?;
         if file.size() >= self.job.target_file_size {
             self.end_file().await?;
@@ -147,10 +170,10 @@ impl OpenFile {
     fn new(job: &Job, overlap: Overlap) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
         let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
+        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.stored), options)
             .map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
-        let stats = FileStats::new(&job.schema, job.indexed_columns);
+        let stats = FileStats::new(&job.stored, job.indexed_columns, &job.always_indexed);
         Ok(Self { name, writer, upload, stats, counted: 0 })
     }
 

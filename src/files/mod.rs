@@ -10,20 +10,25 @@
 //! lifecycle rule for unfinished ones.
 
 mod encoder;
+mod relabel;
 mod slices;
 mod stats;
 mod upload;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use arrow::datatypes::FieldRef;
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
+pub use relabel::relabel;
 pub use writer::FileWriter;
 
 /// How a data file's pages are compressed.
@@ -108,6 +113,11 @@ pub struct FileSettings {
     pub threads: usize,
     /// The number of leading top-level columns that get statistics, 32 by default.
     pub indexed_columns: usize,
+    /// Columns that get statistics wherever they stand, by their names in the files; none by default.
+    pub always_indexed: Vec<String>,
+    /// How the files hold the batches' columns, by the columns' names: other names at any depth, and ids. The types are
+    /// the same otherwise. `None` by default: the files hold the columns as they are.
+    pub stored_fields: Option<Arc<BTreeMap<String, FieldRef>>>,
     /// How the files' names begin, [`FILE_PREFIX`] by default.
     pub prefix: &'static str,
 }
@@ -119,6 +129,8 @@ impl Default for FileSettings {
             target_file_size: 128 << 20,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8)),
             indexed_columns: 32,
+            always_indexed: Vec::new(),
+            stored_fields: None,
             prefix: FILE_PREFIX,
         }
     }

@@ -21,13 +21,13 @@ const DOUBLE_DIGITS: u32 = 15;
 #[derive(Debug)]
 pub(super) struct FileStats {
     rows: u64,
-    /// The indexed columns; `None` for a struct, which is left out.
+    /// The columns; `None` for one that is not indexed, and for a struct.
     columns: Vec<Option<ColumnStats>>,
 }
 
 impl FileStats {
-    /// Statistics of no rows for the first `indexed_columns` columns of `schema`.
-    pub(super) fn new(schema: &Schema, indexed_columns: usize) -> Self {
+    /// Statistics of no rows for the first `indexed_columns` columns of `schema`, and those named in `always`.
+    pub(super) fn new(schema: &Schema, indexed_columns: usize, always: &[String]) -> Self {
         let column = |data_type: &DataType| match data_type {
             DataType::Struct(_) => None,
             _ => Some(Bounds::of_type(data_type)),
@@ -35,8 +35,12 @@ impl FileStats {
         let columns = schema
             .fields()
             .iter()
-            .take(indexed_columns)
-            .map(|field| Some(ColumnStats { name: json(field.name()), nulls: 0, bounds: column(field.data_type())? }))
+            .enumerate()
+            .map(|(i, field)| {
+                let is_indexed = i < indexed_columns || always.contains(field.name());
+                let bounds = column(field.data_type()).filter(|_| is_indexed)?;
+                Some(ColumnStats { name: json(field.name()), nulls: 0, bounds })
+            })
             .collect();
         Self { rows: 0, columns }
     }

@@ -31,7 +31,7 @@ impl Read {
 /// The statistics of `batches`, each of one column `c` of the same type.
 fn stats_of(columns: &[ArrayRef]) -> Read {
     let schema = Arc::new(Schema::new(vec![Field::new("c", columns[0].data_type().clone(), true)]));
-    let mut stats = FileStats::new(&schema, 32);
+    let mut stats = FileStats::new(&schema, 32, &[]);
     for column in columns {
         stats.add(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(column)]).unwrap());
     }
@@ -176,7 +176,7 @@ fn text_is_escaped() {
     let read = stats_of(&[Arc::new(StringArray::from(vec![text]))]);
     assert_eq!(serde_json::from_str::<String>(read.bounds("c").0.unwrap()).unwrap(), text);
     let schema = Schema::new(vec![Field::new("a\"b\\", DataType::Int32, true)]);
-    let read: Read = serde_json::from_str(&FileStats::new(&schema, 1).to_json()).unwrap();
+    let read: Read = serde_json::from_str(&FileStats::new(&schema, 1, &[]).to_json()).unwrap();
     assert_eq!(read.null_count["a\"b\\"], 0);
 }
 
@@ -204,7 +204,7 @@ fn a_struct_counts_as_a_column_and_is_left_out() {
     let inner = StructArray::from(vec![(Arc::new(Field::new("x", DataType::Int32, true)), one(1))]);
     let columns: Vec<(&str, ArrayRef)> = vec![("a", one(1)), ("s", Arc::new(inner)), ("b", one(2)), ("beyond", one(3))];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut stats = FileStats::new(&batch.schema(), 3);
+    let mut stats = FileStats::new(&batch.schema(), 3, &[]);
     stats.add(&batch);
     assert_eq!(
         stats.to_json(),

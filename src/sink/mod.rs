@@ -27,7 +27,7 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::FileSettings;
-use crate::log::{Access, Facts, Location, Log, Proposal};
+use crate::log::{Access, Facts, Location, Log, Proposal, StoredFields};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -119,7 +119,7 @@ impl Target {
         let log = Log::new(location, world.clone());
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
-        log.check_features(&facts)?;
+        log.check_features(&facts, &view.changelog_schema())?;
         Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
     }
 
@@ -147,8 +147,9 @@ impl Target {
     pub fn check_follow(&self) -> Result<()> {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
-        self.core.log.check_features(&self.core.facts)?;
-        self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
+        let schema = self.core.view.changelog_schema();
+        self.core.log.check_features(&self.core.facts, &schema)?;
+        self.core.log.check_schema(&self.core.facts, &schema)
     }
 
     /// Refuses what a reload of step `cutover` would be refused for, without claiming anything.
@@ -235,19 +236,21 @@ impl Sink {
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
-        let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
+        let schema = self.core.view.changelog_schema();
+        let mut written: Option<(crate::step::StepRange, StoredFields, rows::AppendFiles)> = None;
         loop {
             let planned = match self.plan_append(&changes).await? {
                 AppendPlan::AlreadyApplied => return Ok(Applied::Already),
                 AppendPlan::Go(range) => range,
             };
+            let stored = self.core.log.stored_fields(&self.core.facts, &schema)?;
             let files = match written.take() {
-                Some((range, files)) if range == planned => files,
+                Some((range, before, files)) if range == planned && before == stored => files,
                 _ => {
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
-                    self.core.write_changes(&changes).await?
+                    self.core.write_changes(&changes, &stored).await?
                 }
             };
             let ours = self
@@ -271,7 +274,7 @@ impl Sink {
                 self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
-            written = Some((planned, files));
+            written = Some((planned, stored, files));
         }
     }
 
@@ -280,7 +283,7 @@ impl Sink {
         let schema = self.core.view.changelog_schema();
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
-            core.log.check_features(&core.facts)?;
+            core.log.check_features(&core.facts, &schema)?;
             core.log.check_schema(&core.facts, &schema)?;
             Ok(planned)
         };
@@ -303,7 +306,9 @@ impl Sink {
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
         let (cutover, position) = (snapshot.step, snapshot.position.clone());
         let begun = self.core.world.clock.boot();
-        let written = self.core.write_snapshot(snapshot, generation).await?;
+        let schema = self.core.view.changelog_schema();
+        let columns = self.core.log.columns(&self.core.facts, &schema)?;
+        let written = self.core.write_snapshot(snapshot, generation, columns.stored()).await?;
         loop {
             self.core.refresh().await?;
             match self.plan_reload(claim, &request)? {
@@ -316,6 +321,11 @@ impl Sink {
                 }
                 ReloadPlan::Go { .. } => {}
             }
+            if !columns.hold_in(&self.core.facts) {
+                return Err(Error::unavailable(
+                    "others changed the names of the table's columns in data files while the snapshot was written; take it again",
+                ));
+            }
             self.core.check_written(&written, begun).await?;
             let table = TableStamp {
                 connector: self.core.identity.connector.clone(),
@@ -327,9 +337,8 @@ impl Sink {
                 source: self.core.identity.source.clone(),
                 commit: request.commit.clone(),
             };
-            let schema = self.core.view.changelog_schema();
-            let (metadata, protocol) =
-                self.core.log.reloaded(&self.core.facts, &schema, &table, &self.core.settings.properties)?;
+            let properties = &self.core.settings.properties;
+            let (metadata, protocol) = self.core.log.reloaded(&self.core.facts, &schema, &columns, &table, properties)?;
             let held = Claim { epoch, writer: self.core.writer.clone() };
             let stamp = CommitStamp {
                 kind: Kind::Reload,
@@ -364,7 +373,7 @@ impl Sink {
 impl Core {
     /// Refuses a table whose features or properties forbid a reload.
     fn check_reloadable(&self) -> Result<()> {
-        self.log.check_features(&self.facts)?;
+        self.log.check_features(&self.facts, &self.view.changelog_schema())?;
         let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
         if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
             return Err(Error::incompatible(
