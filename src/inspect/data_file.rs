@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,7 +21,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
-use crate::log::LiveFile;
+use crate::files::relabel;
+use crate::log::{LiveFile, StoredFields};
 use crate::schema::kept_type;
 use crate::store::store_error;
 
@@ -33,6 +34,20 @@ const WHOLE_BYTES: u64 = 4 << 20;
 const FOOTER_BYTES: usize = 64 << 10;
 /// How many files are opened ahead of the one that is read.
 const AHEAD: usize = 8;
+
+/// Where files are, and how they hold the table's columns.
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) stored: StoredFields,
+}
+
+impl Origin {
+    /// The column as the files hold it.
+    fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
+        self.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
+    }
+}
 
 /// A file to read, and which of its rows; all of them for `None`.
 pub(super) struct Wanted {
@@ -56,23 +71,23 @@ pub(super) struct Piece {
 ///
 /// Corrupt: a file that is missing, has another size than the log says, is damaged, or does not fit the columns.
 pub(super) fn read(
-    store: &Arc<dyn ObjectStore>,
+    from: &Origin,
     files: Vec<Wanted>,
     columns: &SchemaRef,
 ) -> BoxStream<'static, Result<Piece>> {
-    let (store, columns) = (Arc::clone(store), Arc::clone(columns));
-    let open = move |wanted| read_one(Arc::clone(&store), wanted, Arc::clone(&columns));
+    let (from, columns) = (from.clone(), Arc::clone(columns));
+    let open = move |wanted| read_one(from.clone(), wanted, Arc::clone(&columns));
     stream::iter(files.into_iter().enumerate()).map(open).buffered(AHEAD).try_flatten().boxed()
 }
 
 async fn read_one(
-    store: Arc<dyn ObjectStore>,
+    from: Origin,
     (file, wanted): (usize, Wanted),
     columns: SchemaRef,
 ) -> Result<BoxStream<'static, Result<Piece>>> {
     let path: Arc<str> = wanted.file.path.as_str().into();
-    let reader = open(store, &wanted.file).await?;
-    let decoding = AssertUnwindSafe(batches(reader, wanted.rows, Arc::clone(&columns), Arc::clone(&path)));
+    let reader = open(Arc::clone(&from.store), &wanted.file).await?;
+    let decoding = AssertUnwindSafe(batches(reader, wanted.rows, from, Arc::clone(&columns), Arc::clone(&path)));
     let decoded = decoding.catch_unwind().await.unwrap_or_else(|_| Err(gave_up(&path)))?;
     let mut first_row = 0;
     // A decoder that panics met bytes that no writer of ours leaves.
@@ -147,11 +162,12 @@ impl AsyncFileReader for ObjectReader {
 async fn batches(
     reader: ObjectReader,
     rows: Option<RowSelection>,
+    from: Origin,
     columns: SchemaRef,
     path: Arc<str>,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|e| undecoded(&path, e))?;
-    let names: HashSet<&str> = columns.fields().iter().map(|f| f.name().as_str()).collect();
+    let names: HashSet<&str> = columns.fields().iter().map(|f| from.stored(f).name().as_str()).collect();
     let roots = builder.parquet_schema().root_schema().get_fields().iter().enumerate();
     let roots: Vec<usize> = roots.filter(|(_, f)| names.contains(f.name())).map(|(i, _)| i).collect();
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -161,17 +177,20 @@ async fn batches(
         None => builder,
     };
     let decoded = builder.build().map_err(|e| undecoded(&path, e))?;
-    Ok(decoded.map(move |batch| fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &path)).boxed())
+    Ok(decoded.map(move |batch| fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &from, &path)).boxed())
 }
 
 /// The batch with the columns wanted.
-fn fit(batch: &RecordBatch, wanted: &SchemaRef, path: &str) -> Result<RecordBatch> {
+fn fit(batch: &RecordBatch, wanted: &SchemaRef, from: &Origin, path: &str) -> Result<RecordBatch> {
     let columns: Vec<ArrayRef> = wanted
         .fields()
         .iter()
-        .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => fit_column(column, field, path),
-            None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+        .map(|field| {
+            let stored = from.stored(field);
+            match batch.column_by_name(stored.name()) {
+                Some(column) => relabel(&fit_column(column, stored, path)?, field.data_type()),
+                None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            }
         })
         .collect::<Result<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
