@@ -23,13 +23,15 @@ pub fn relabel(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             let array = array.as_struct();
             let columns = array.columns().iter().zip(fields).map(|(column, field)| relabel(column, field.data_type()));
             let columns = columns.collect::<Result<Vec<_>>>()?;
-            let renamed = StructArray::try_new_with_length(fields.clone(), columns, array.nulls().cloned(), array.len());
+            let renamed =
+                StructArray::try_new_with_length(fields.clone(), columns, array.nulls().cloned(), array.len());
             Ok(Arc::new(renamed.map_err(misfit)?))
         }
         (DataType::List(_), DataType::List(element)) => {
             let array = array.as_list::<i32>();
             let values = relabel(array.values(), element.data_type())?;
-            let renamed = ListArray::try_new(Arc::clone(element), array.offsets().clone(), values, array.nulls().cloned());
+            let renamed =
+                ListArray::try_new(Arc::clone(element), array.offsets().clone(), values, array.nulls().cloned());
             Ok(Arc::new(renamed.map_err(misfit)?))
         }
         (DataType::Map(..), DataType::Map(entries, sorted)) => {

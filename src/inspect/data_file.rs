@@ -70,11 +70,7 @@ pub(super) struct Piece {
 /// The rows of files, in the files' order and each file's own, cast to `columns`; null where a file lacks a column.
 ///
 /// Corrupt: a file that is missing, has another size than the log says, is damaged, or does not fit the columns.
-pub(super) fn read(
-    from: &Origin,
-    files: Vec<Wanted>,
-    columns: &SchemaRef,
-) -> BoxStream<'static, Result<Piece>> {
+pub(super) fn read(from: &Origin, files: Vec<Wanted>, columns: &SchemaRef) -> BoxStream<'static, Result<Piece>> {
     let (from, columns) = (from.clone(), Arc::clone(columns));
     let open = move |wanted| read_one(from.clone(), wanted, Arc::clone(&columns));
     stream::iter(files.into_iter().enumerate()).map(open).buffered(AHEAD).try_flatten().boxed()

@@ -181,8 +181,10 @@ pub(super) fn check_columns(facts: &Facts, schema: &Schema) -> Result<()> {
         }
     }
     if supports(protocol, ROW_TRACKING) && mapping::mode(protocol, metadata).is_none() {
-        for key in ["delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"]
-        {
+        for key in [
+            "delta.rowTracking.materializedRowIdColumnName",
+            "delta.rowTracking.materializedRowCommitVersionColumnName",
+        ] {
             if let Some(field) = metadata.configuration.get(key).and_then(|name| column(name)) {
                 return Err(Error::incompatible(format!(
                     "the view's column {:?} has the name that the table property {key} reserves for row tracking; rename it in the view",
@@ -198,7 +200,8 @@ pub(super) fn check_columns(facts: &Facts, schema: &Schema) -> Result<()> {
 pub(super) fn check_readable(protocol: &Protocol) -> Result<()> {
     let refused = refused(protocol);
     let demanded = |name: &&String| protocol.reader_features.iter().flatten().any(|f| f == *name);
-    let unreadable = if protocol.min_reader_version > NEWEST_READER { refused.first() } else { refused.iter().find(demanded) };
+    let unreadable =
+        if protocol.min_reader_version > NEWEST_READER { refused.first() } else { refused.iter().find(demanded) };
     match unreadable {
         // A catalog hands out commits that the log's folder does not hold yet; what it holds is sound.
         Some(name) if !name.starts_with("catalog") => Err(Error::incompatible(format!(

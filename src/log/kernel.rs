@@ -13,8 +13,8 @@ use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
 use object_store::path::Path;
 use serde_json::{Value, json};
 
-use super::entry::{Metadata, Protocol, records_of, vector_id};
 use super::clustering::CLUSTERING_DOMAIN;
+use super::entry::{Metadata, Protocol, records_of, vector_id};
 use super::features::{self, CLUSTERING, ROW_TRACKING};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
@@ -104,7 +104,8 @@ impl Kernel {
             let decode =
                 |e: serde_json::Error| Error::corrupt("the table's metadata cannot be understood").with_source(e);
             let metadata = serde_json::to_value(table.metadata()).and_then(serde_json::from_value).map_err(decode)?;
-            let protocol: Protocol = serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
+            let protocol: Protocol =
+                serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
             let domains = domains(&snapshot, engine, &protocol)?;
             let txn = |app| snapshot.get_app_id_version(app, engine).map_err(kernel_error);
             Ok(Replayed {
@@ -193,8 +194,11 @@ pub(super) fn holds_ntz(schema: &Schema) -> bool {
 /// The domains of features that the table has; reading them may cost another pass over the log.
 fn domains(snapshot: &Snapshot, engine: &dyn Engine, protocol: &Protocol) -> Result<BTreeMap<String, String>> {
     let known = [(ROW_TRACKING, ROW_TRACKING_DOMAIN), (CLUSTERING, CLUSTERING_DOMAIN)];
-    let wanted: HashSet<&str> =
-        known.into_iter().filter(|(feature, _)| features::supports(protocol, feature)).map(|(_, domain)| domain).collect();
+    let wanted: HashSet<&str> = known
+        .into_iter()
+        .filter(|(feature, _)| features::supports(protocol, feature))
+        .map(|(_, domain)| domain)
+        .collect();
     if wanted.is_empty() {
         return Ok(BTreeMap::new());
     }

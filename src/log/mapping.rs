@@ -194,7 +194,9 @@ fn annotate_type(wanted: &mut Value, known: Option<&Value>, ids: &mut Drawn<'_>)
 
 fn stored(schema: &Schema, annotated: &Value) -> Result<BTreeMap<String, FieldRef>> {
     let by_name: HashMap<&str, &Value> = fields(annotated).iter().map(|f| (name_of(f), f)).collect();
-    let one = |field: &FieldRef| Ok((field.name().clone(), Arc::new(stored_field(field, by_name.get(field.name().as_str()).copied())?)));
+    let one = |field: &FieldRef| {
+        Ok((field.name().clone(), Arc::new(stored_field(field, by_name.get(field.name().as_str()).copied())?)))
+    };
     schema.fields().iter().map(one).collect()
 }
 

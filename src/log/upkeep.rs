@@ -109,6 +109,8 @@ pub(super) fn tracks_rows(protocol: &Protocol, metadata: &Metadata) -> bool {
 fn last_id(configuration: &str) -> Result<i64> {
     let parsed: Option<Value> = serde_json::from_str(configuration).ok();
     parsed.as_ref().and_then(|c| c.get("rowIdHighWaterMark")?.as_i64()).ok_or_else(|| {
-        Error::corrupt(format!("the table's domain {ROW_TRACKING_DOMAIN} does not tell the last row id: {configuration}"))
+        Error::corrupt(format!(
+            "the table's domain {ROW_TRACKING_DOMAIN} does not tell the last row id: {configuration}"
+        ))
     })
 }

@@ -338,7 +338,8 @@ impl Sink {
                 commit: request.commit.clone(),
             };
             let properties = &self.core.settings.properties;
-            let (metadata, protocol) = self.core.log.reloaded(&self.core.facts, &schema, &columns, &table, properties)?;
+            let (metadata, protocol) =
+                self.core.log.reloaded(&self.core.facts, &schema, &columns, &table, properties)?;
             let held = Claim { epoch, writer: self.core.writer.clone() };
             let stamp = CommitStamp {
                 kind: Kind::Reload,
