@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{
-    ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
-};
+use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
 use cutover::continuity::plan::Older;
@@ -286,6 +284,21 @@ impl Table {
     }
 }
 
+/// What an engine cannot do with anybody's table, by a word of the log that shows it.
+const EXCEPTED: &[(&str, &str, Excepted)] = &[
+    // It names the feature that it does not know.
+    ("deltalake", "typeWidening", Excepted::Refuses),
+    ("deltalake", "vacuumProtocolCheck", Excepted::Refuses),
+    // It reads arrays of structs as empty then, in tables of Spark too.
+    ("chdb", "delta.columnMapping.physicalName", Excepted::MisreadsNested),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Excepted {
+    Refuses,
+    MisreadsNested,
+}
+
 /// Every engine reads the rows whose digest the last commit tells.
 async fn check_readers(test: &str, tables: &[(&str, &Table)]) {
     let Some(readers) = Readers::find(test) else { return };
@@ -295,15 +308,32 @@ async fn check_readers(test: &str, tables: &[(&str, &Table)]) {
     let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(answers.len(), tables.len() * 4, "{said}{errors}");
+    let mut differing = Vec::new();
     for (name, table) in tables {
-        let stamp = entries(table.location.store()).await;
-        let stamp = stamp.last().unwrap()[0]["commitInfo"]["userMetadata"].as_str().unwrap().to_string();
-        let stamp: Value = serde_json::from_str(&stamp).unwrap();
+        let log = entries(table.location.store()).await;
+        let stamp = log.last().unwrap()[0]["commitInfo"]["userMetadata"].as_str().unwrap();
+        let total = serde_json::from_str::<Value>(stamp).unwrap()["digest_total"].clone();
+        let protocol = log.iter().flat_map(|e| actions(e, "protocol")).last().unwrap();
+        let shown = format!("{protocol}{}", last_metadata(&log));
         let path = table.path().display().to_string();
-        for answer in answers.iter().filter(|a| a["table"] == path.as_str()) {
-            assert_eq!(answer["digest"], stamp["digest_total"], "{name}: {answer}");
+        let of_table = || answers.iter().filter(|a| a["table"] == path.as_str());
+        let plain = of_table().find(|a| a["engine"] == "duckdb").unwrap()["plain"].clone();
+        for answer in of_table() {
+            let mut excepted =
+                EXCEPTED.iter().filter(|(engine, word, _)| answer["engine"] == *engine && shown.contains(word));
+            let is_right = match excepted.next().map(|(.., excepted)| excepted) {
+                Some(Excepted::Refuses) => {
+                    answer["error"].as_str().is_some_and(|e| e.contains("Unsupported table features"))
+                }
+                Some(Excepted::MisreadsNested) => answer["plain"] == plain,
+                None => answer["digest"] == total,
+            };
+            if !is_right {
+                differing.push(format!("{name}: {answer}, expected {total}"));
+            }
         }
     }
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
 }
 
 /// Row ids are dense from `next` on, no two alike, and marked; adds name their version.
@@ -415,8 +445,6 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
         "inCommitTimestamp",
         "clustering",
         "v2Checkpoint",
-        "typeWidening",
-        "vacuumProtocolCheck",
         "timestampNtz",
     ];
     let noted = |key: &str, value: Value| field("id", json!("long"), json!({ key: value }));
@@ -430,7 +458,6 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
         "allowColumnDefaults",
         "checkpointProtection",
         "domainMetadata",
-        "typeWidening",
     ])
     .property("delta.enableChangeDataFeed", "true")
     .property("delta.appendOnly", "false")
@@ -439,13 +466,15 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
         noted("delta.invariants", json!("{\"expression\":{\"expression\":\"id > 100\"}}")),
         field("g", json!("long"), json!({ "delta.generationExpression": "id + 1" })),
         field("d", json!("long"), json!({ "CURRENT_DEFAULT": "7" })),
-        field("w", json!("long"), json!({ "delta.typeChanges": [{ "fromType": "integer", "toType": "long" }] })),
         field(
             "i",
             json!("long"),
             json!({ "delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": false }),
         ),
     ]);
+    let mut widened = Foreign::with(&["typeWidening", "vacuumProtocolCheck", "variantType", "variantShredding"])
+        .property("delta.enableTypeWidening", "true");
+    widened.schema = structure(vec![noted("delta.typeChanges", json!([{ "fromType": "integer", "toType": "long" }]))]);
     let deleted = Foreign {
         file: json!({ "deletionVector": { "storageType": "u", "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA", "offset": 1, "sizeInBytes": 36, "cardinality": 2 } }),
         ..Foreign::with(&["deletionVectors"]).property("delta.enableDeletionVectors", "true")
@@ -473,7 +502,6 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
             .property("delta.enableRowTracking", "true")
             .property("delta.enableDeletionVectors", "true")
             .property("delta.enableChangeDataFeed", "true")
-            .property("delta.enableTypeWidening", "true")
             .property("delta.checkpointPolicy", "v2")
             .domain("delta.rowTracking", mark)
             .domain("delta.clustering", json!({ "clusteringColumns": [["col-1"]] }))
@@ -488,6 +516,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
         ("in-commit timestamps", timed),
         ("row tracking", numbered),
         ("clustering", clustered),
+        ("type widening", widened),
         ("names", Foreign::with(&["columnMapping"]).mapped("name")),
         ("ids", Foreign::with(&["columnMapping"]).mapped("id")),
         ("legacy names", legacy),

@@ -1,6 +1,8 @@
 """Reads tables with every engine in one process, and prints one JSON line a table and engine.
 
-    tables.py TABLE[,TABLE...]      {"table": …, "engine": …, "rows": …, "digest": …}, or "error" instead
+    tables.py TABLE[,TABLE...]      {"table": …, "engine": …, "rows": …, "digest": …, "plain": …}, or "error" instead
+
+"plain" is the digest of the columns that are not nested.
 
 The engines are those of read.py and chdb, whose reader shares its kernel with DuckDB's but not its Parquet reader.
 """
@@ -11,6 +13,7 @@ import sys
 
 import pyarrow as pa
 
+import digest
 import read
 
 
@@ -35,7 +38,9 @@ def main():
         for engine, rows_of in ENGINES.items():
             answer = {"table": table, "engine": engine}
             try:
-                answer |= read.summary(rows_of(table, None, None, "true"))
+                rows = rows_of(table, None, None, "true")
+                plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
+                answer |= read.summary(rows) | {"plain": digest.of(rows.select(plain))}
             except Exception as error:  # whatever an engine throws is what it says of the table
                 answer["error"] = str(error)
             print(json.dumps(answer), flush=True)
