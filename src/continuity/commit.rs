@@ -96,6 +96,8 @@ pub struct Table {
     pub partition_by: Vec<String>,
     /// The properties.
     pub properties: BTreeMap<String, String>,
+    /// Those of them that switch on table features which this program does not honour.
+    pub switches: Vec<String>,
 }
 
 impl Commit {

@@ -255,6 +255,9 @@ impl History {
                 ));
             }
             if let Some(old) = &self.table {
+                if let Some(switch) = new.switches.iter().find(|switch| !old.switches.contains(switch)) {
+                    return drift(format!("a foreign commit sets the property {switch}, which is not honoured here"));
+                }
                 if old.schema != new.schema {
                     return drift("a foreign commit changes the schema".into());
                 }
@@ -300,9 +303,14 @@ impl History {
         }
     }
 
+    /// The rows of the live files that the commit removes, or adds again.
     fn live_rows(&self, commit: &Commit) -> Option<u64> {
         let live = self.live.as_ref()?;
-        commit.removes.iter().try_fold(0u64, |sum, r| Some(sum.saturating_add(live.get(&r.file)?.rows?)))
+        let removed =
+            commit.removes.iter().try_fold(0u64, |sum, r| Some(sum.saturating_add(live.get(&r.file)?.rows?)))?;
+        let gone: HashSet<&FileId> = commit.removes.iter().map(|r| &r.file).collect();
+        let mut again = commit.adds.iter().filter(|a| !gone.contains(&a.file)).filter_map(|a| live.get(&a.file));
+        again.try_fold(removed, |sum, file| Some(sum.saturating_add(file.rows?)))
     }
 
     fn fold_ours(&mut self, commit: &Commit, stamp: &CommitStamp) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use object_store::ObjectStore;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -12,6 +12,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::partition::{PartitionValues, Partitioning};
+use super::relabel::relabel;
 use super::spread::Spread;
 use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
@@ -19,6 +20,7 @@ use super::{DataFile, FileSettings, Written};
 use crate::clock::World;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::schema::StoredFields;
 
 /// The most rows in a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -34,9 +36,13 @@ pub(super) struct Job {
     store: Arc<dyn ObjectStore>,
     schema: SchemaRef,
     partitioning: Option<Partitioning>,
+    /// The columns as the files hold them, in the order of [`Job::file_schema`].
+    stored: SchemaRef,
+    stored_fields: StoredFields,
     properties: WriterProperties,
     target_file_size: u64,
     indexed_columns: usize,
+    always_indexed: Vec<String>,
     prefix: &'static str,
     world: World,
     encoded: AtomicU64,
@@ -49,13 +55,17 @@ impl Job {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .build();
+        let stored = stored_schema(&schema, &settings.stored_fields);
         Self {
             store,
             schema,
             partitioning: None,
+            stored,
+            stored_fields: settings.stored_fields.clone(),
             properties,
             target_file_size: settings.target_file_size,
             indexed_columns: settings.indexed_columns,
+            always_indexed: settings.always_indexed.clone(),
             prefix: settings.prefix,
             world: world.clone(),
             encoded: AtomicU64::new(0),
@@ -64,7 +74,7 @@ impl Job {
 
     /// The same for rows that are partitioned.
     pub(super) fn partitioned(mut self, partitioning: Partitioning) -> Self {
-        self.indexed_columns = self.indexed_columns.min(partitioning.unpartitioned());
+        self.stored = stored_schema(partitioning.file_schema(), &self.stored_fields);
         self.partitioning = Some(partitioning);
         self
     }
@@ -77,6 +87,18 @@ impl Job {
     /// The schema of all files.
     pub(super) fn file_schema(&self) -> &SchemaRef {
         self.partitioning.as_ref().map_or(&self.schema, Partitioning::file_schema)
+    }
+
+    /// The columns of a file that are no partition columns.
+    fn data_columns(&self) -> impl Iterator<Item = &FieldRef> {
+        let count = self.partitioning.as_ref().map_or(usize::MAX, Partitioning::unpartitioned);
+        self.stored.fields().iter().take(count)
+    }
+
+    /// Partition values by the names that the table's files have for their columns.
+    fn stored_values(&self, values: PartitionValues) -> PartitionValues {
+        let stored = |name: &String| self.stored_fields.as_ref()?.get(name).map(|field| field.name().clone());
+        values.into_iter().map(|(name, value)| (stored(&name).unwrap_or(name), value)).collect()
     }
 
     pub(super) fn target_file_size(&self) -> u64 {
@@ -179,6 +201,7 @@ impl Encoder {
 pub(super) struct OpenFile {
     name: String,
     partition_values: PartitionValues,
+    stored: SchemaRef,
     writer: ArrowWriter<PartBuffer>,
     upload: Upload,
     stats: FileStats,
@@ -189,17 +212,19 @@ pub(super) struct OpenFile {
 impl OpenFile {
     pub(super) fn new(job: &Job, overlap: Overlap, partition_values: PartitionValues) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
+        let partition_values = job.stored_values(partition_values);
         let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(job.file_schema()), options)
+        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.stored), options)
             .map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
-        let stats = FileStats::new(job.file_schema(), job.indexed_columns);
-        Ok(Self { name, partition_values, writer, upload, stats, counted: 0 })
+        let stats = FileStats::new(job.data_columns(), job.indexed_columns, &job.always_indexed);
+        Ok(Self { name, partition_values, stored: Arc::clone(&job.stored), writer, upload, stats, counted: 0 })
     }
 
     pub(super) fn add(&mut self, slice: &RecordBatch) -> Result<()> {
-        self.stats.add(slice);
-        self.writer.write(slice).map_err(|e| not_encoded(&self.name, e))?;
+        let slice = as_stored(slice, &self.stored)?;
+        self.stats.add(&slice);
+        self.writer.write(&slice).map_err(|e| not_encoded(&self.name, e))?;
         if self.writer.memory_size() >= ROW_GROUP_BYTES {
             self.writer.flush().map_err(|e| not_encoded(&self.name, e))?;
         }
@@ -267,6 +292,27 @@ impl OpenFile {
             modified_millis: job.world.clock.unix_millis(),
         })
     }
+}
+
+/// The columns of `schema` as files hold them.
+fn stored_schema(schema: &SchemaRef, stored_fields: &StoredFields) -> SchemaRef {
+    match stored_fields {
+        None => Arc::clone(schema),
+        Some(stored) => {
+            let fields = schema.fields().iter().map(|f| stored.get(f.name()).unwrap_or(f)).cloned();
+            Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+        }
+    }
+}
+
+/// Rows as a file holds them.
+fn as_stored(slice: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
+    if slice.schema_ref() == stored {
+        return Ok(slice.clone());
+    }
+    let columns = slice.columns().iter().zip(stored.fields()).map(|(c, f)| relabel(c, f.data_type()));
+    RecordBatch::try_new(Arc::clone(stored), columns.collect::<Result<Vec<_>>>()?)
+        .map_err(|e| Error::internal("rows do not fit the names that their data file has for them").with_source(e))
 }
 
 /// Sends what is left of a file, its footer included; the file's size in bytes.

@@ -11,6 +11,7 @@
 
 mod encoder;
 mod partition;
+mod relabel;
 mod slices;
 mod spread;
 mod stats;
@@ -25,8 +26,10 @@ use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::schema::StoredFields;
 
 pub use partition::{PartitionValues, Partitioning, check_partition_by};
+pub use relabel::relabel;
 pub use writer::FileWriter;
 
 /// How a data file's pages are compressed.
@@ -112,6 +115,11 @@ pub struct FileSettings {
     /// The number of leading columns that get statistics, 32 by default; each field of a struct is one, at every depth.
     /// The table's own `delta.dataSkippingNumIndexedCols` goes before it.
     pub indexed_columns: usize,
+    /// Columns that get statistics wherever they stand, by their names in the files; none by default.
+    pub always_indexed: Vec<String>,
+    /// How the files hold the batches' columns, by the columns' names: other names at any depth, and ids. The types are
+    /// the same otherwise. `None` by default: the files hold the columns as they are.
+    pub stored_fields: StoredFields,
     /// How the files' names begin, [`FILE_PREFIX`] by default.
     pub prefix: &'static str,
 }
@@ -123,6 +131,8 @@ impl Default for FileSettings {
             target_file_size: 128 << 20,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8)),
             indexed_columns: 32,
+            always_indexed: Vec::new(),
+            stored_fields: None,
             prefix: FILE_PREFIX,
         }
     }

@@ -7,8 +7,8 @@
 use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, RecordBatch, StringArray};
 use arrow::compute::{max, min, nullif};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Fields, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Schema, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType,
 };
 use chrono::{DateTime, Datelike, NaiveDate};
 
@@ -42,14 +42,25 @@ enum Kind {
     },
     /// The indexed fields of a struct, the leading ones.
     Struct(Vec<Member>),
+    /// A column without statistics.
+    Unindexed,
 }
 
 impl FileStats {
-    /// Statistics of no rows for the first `indexed_columns` columns of `schema`, counted as Delta does: each field of a
-    /// struct is one, at every depth, and so is a list, a map or a variant.
-    pub(super) fn new(schema: &Schema, indexed_columns: usize) -> Self {
+    /// Statistics of no rows for the first `indexed_columns` columns of `fields`, counted as Delta does: each field of a
+    /// struct is one, at every depth, and so is a list, a map or a variant; and for the columns named in `always`.
+    pub(super) fn new<'a>(
+        fields: impl IntoIterator<Item = &'a FieldRef>,
+        indexed_columns: usize,
+        always: &[String],
+    ) -> Self {
         let mut left = indexed_columns;
-        Self { rows: 0, members: Member::of_fields(schema.fields(), &mut left) }
+        let column = |field: &'a FieldRef| match (always.contains(field.name()), left) {
+            (true, _) => Member::of_field(field, &mut { usize::MAX }),
+            (false, 0) => Member { name: String::new(), kind: Kind::Unindexed },
+            (false, _) => Member::of_field(field, &mut left),
+        };
+        Self { rows: 0, members: fields.into_iter().map(column).collect() }
     }
 
     /// Adds a batch of the schema given to [`FileStats::new`].
@@ -79,22 +90,24 @@ impl FileStats {
 }
 
 impl Member {
-    fn of_fields(fields: &Fields, left: &mut usize) -> Vec<Self> {
-        let mut members = Vec::new();
-        for field in fields {
-            if *left == 0 {
-                break;
-            }
-            let kind = match field.data_type() {
-                DataType::Struct(fields) if !is_variant(field) => Kind::Struct(Self::of_fields(fields, left)),
-                other => {
-                    *left -= 1;
-                    Kind::Leaf { nulls: 0, bounds: Bounds::of_type(other) }
+    fn of_field(field: &Field, left: &mut usize) -> Self {
+        let kind = match field.data_type() {
+            DataType::Struct(fields) if !is_variant(field) => {
+                let mut members = Vec::new();
+                for field in fields {
+                    if *left == 0 {
+                        break;
+                    }
+                    members.push(Self::of_field(field, left));
                 }
-            };
-            members.push(Self { name: json(field.name()), kind });
-        }
-        members
+                Kind::Struct(members)
+            }
+            other => {
+                *left -= 1;
+                Kind::Leaf { nulls: 0, bounds: Bounds::of_type(other) }
+            }
+        };
+        Self { name: json(field.name()), kind }
     }
 
     fn add(&mut self, column: &ArrayRef) {
@@ -114,6 +127,7 @@ impl Member {
                     }
                 }
             }
+            Kind::Unindexed => {}
         }
     }
 }
@@ -144,6 +158,7 @@ impl Texts {
                     texts.maxs.extend(nested(&inner.maxs));
                     texts.nulls.extend(nested(&inner.nulls));
                 }
+                Kind::Unindexed => {}
             }
         }
         texts

@@ -5,7 +5,7 @@ use arrow::array::{
     BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
     Int32Array, Int64Array, ListArray, StringArray, StructArray, TimestampMicrosecondArray,
 };
-use arrow::datatypes::{Field, Int32Type};
+use arrow::datatypes::{Int32Type, Schema};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,7 +31,7 @@ impl Read {
 /// The statistics of `batches`, each of one column `c` of the same type.
 fn stats_of(columns: &[ArrayRef]) -> Read {
     let schema = Arc::new(Schema::new(vec![Field::new("c", columns[0].data_type().clone(), true)]));
-    let mut stats = FileStats::new(&schema, 32);
+    let mut stats = FileStats::new(schema.fields(), 32, &[]);
     for column in columns {
         stats.add(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(column)]).unwrap());
     }
@@ -176,7 +176,7 @@ fn text_is_escaped() {
     let read = stats_of(&[Arc::new(StringArray::from(vec![text]))]);
     assert_eq!(serde_json::from_str::<String>(read.bounds("c").0.unwrap()).unwrap(), text);
     let schema = Schema::new(vec![Field::new("a\"b\\", DataType::Int32, true)]);
-    let read: Read = serde_json::from_str(&FileStats::new(&schema, 1).to_json()).unwrap();
+    let read: Read = serde_json::from_str(&FileStats::new(schema.fields(), 1, &[]).to_json()).unwrap();
     assert_eq!(read.null_count["a\"b\\"], 0);
 }
 
@@ -201,7 +201,7 @@ fn dates_and_times_have_four_digit_years() {
 /// The statistics of one batch, the first `indexed` leaves of it.
 fn json_of(columns: Vec<(&str, ArrayRef)>, indexed: usize) -> String {
     let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
-    let mut stats = FileStats::new(&batch.schema(), indexed);
+    let mut stats = FileStats::new(batch.schema_ref().fields(), indexed, &[]);
     stats.add(&batch);
     stats.to_json()
 }
@@ -232,6 +232,13 @@ fn the_leaves_of_structs_are_counted_and_have_bounds_of_their_own() {
     assert_eq!(
         json_of(columns(), 3),
         r#"{"numRecords":1,"minValues":{"a":0,"s":{"x":1,"d":{"y":2}}},"maxValues":{"a":0,"s":{"x":1,"d":{"y":2}}},"nullCount":{"a":0,"s":{"x":0,"d":{"y":0}}}}"#
+    );
+    let batch = RecordBatch::try_from_iter_with_nullable(columns().into_iter().map(|(n, c)| (n, c, true))).unwrap();
+    let mut stats = FileStats::new(batch.schema_ref().fields(), 1, &["b".into()]);
+    stats.add(&batch);
+    assert_eq!(
+        stats.to_json(),
+        r#"{"numRecords":1,"minValues":{"a":0,"b":4},"maxValues":{"a":0,"b":4},"nullCount":{"a":0,"b":0}}"#
     );
     assert_eq!(
         json_of(columns(), 1),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, take};
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,8 +21,9 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
+use crate::files::relabel;
 use crate::log::LiveFile;
-use crate::schema::kept_type;
+use crate::schema::{StoredFields, kept_type};
 use crate::store::store_error;
 
 /// The most rows of a batch.
@@ -33,6 +34,20 @@ const WHOLE_BYTES: u64 = 4 << 20;
 const FOOTER_BYTES: usize = 64 << 10;
 /// How many files are opened ahead of the one that is read.
 const AHEAD: usize = 8;
+
+/// Where files are, and how they hold the table's columns.
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) stored: StoredFields,
+}
+
+impl Origin {
+    /// The column as the files hold it.
+    fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
+        self.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
+    }
+}
 
 /// A file to read, and which of its rows; all of them for `None`.
 pub(super) struct Wanted {
@@ -55,25 +70,22 @@ pub(super) struct Piece {
 /// The rows of files, in the files' order and each file's own, cast to `columns`; null where a file lacks a column.
 ///
 /// Corrupt: a file that is missing, has another size than the log says, is damaged, or does not fit the columns.
-pub(super) fn read(
-    store: &Arc<dyn ObjectStore>,
-    files: Vec<Wanted>,
-    columns: &SchemaRef,
-) -> BoxStream<'static, Result<Piece>> {
-    let (store, columns) = (Arc::clone(store), Arc::clone(columns));
-    let open = move |wanted| read_one(Arc::clone(&store), wanted, Arc::clone(&columns));
+pub(super) fn read(from: &Origin, files: Vec<Wanted>, columns: &SchemaRef) -> BoxStream<'static, Result<Piece>> {
+    let (from, columns) = (from.clone(), Arc::clone(columns));
+    let open = move |wanted| read_one(from.clone(), wanted, Arc::clone(&columns));
     stream::iter(files.into_iter().enumerate()).map(open).buffered(AHEAD).try_flatten().boxed()
 }
 
 async fn read_one(
-    store: Arc<dyn ObjectStore>,
+    from: Origin,
     (file, wanted): (usize, Wanted),
     columns: SchemaRef,
 ) -> Result<BoxStream<'static, Result<Piece>>> {
     let path: Arc<str> = wanted.file.path.as_str().into();
-    let constants = partition_columns(&wanted.file, &columns)?;
-    let reader = open(store, &wanted.file).await?;
-    let decoding = AssertUnwindSafe(batches(reader, wanted.rows, Arc::clone(&columns), constants, Arc::clone(&path)));
+    let constants = partition_columns(&wanted.file, &from, &columns)?;
+    let reader = open(Arc::clone(&from.store), &wanted.file).await?;
+    let decoding =
+        AssertUnwindSafe(batches(reader, wanted.rows, from, Arc::clone(&columns), constants, Arc::clone(&path)));
     let decoded = decoding.catch_unwind().await.unwrap_or_else(|_| Err(gave_up(&path)))?;
     let mut first_row = 0;
     // A decoder that panics met bytes that no writer of ours leaves.
@@ -148,12 +160,13 @@ impl AsyncFileReader for ObjectReader {
 async fn batches(
     reader: ObjectReader,
     rows: Option<RowSelection>,
+    from: Origin,
     columns: SchemaRef,
     constants: HashMap<String, ArrayRef>,
     path: Arc<str>,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|e| undecoded(&path, e))?;
-    let names: HashSet<&str> = columns.fields().iter().map(|f| f.name().as_str()).collect();
+    let names: HashSet<&str> = columns.fields().iter().map(|f| from.stored(f).name().as_str()).collect();
     let roots = builder.parquet_schema().root_schema().get_fields().iter().enumerate();
     let roots: Vec<usize> = roots.filter(|(_, f)| names.contains(f.name())).map(|(i, _)| i).collect();
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
@@ -163,33 +176,38 @@ async fn batches(
         None => builder,
     };
     let decoded = builder.build().map_err(|e| undecoded(&path, e))?;
-    Ok(decoded.map(move |batch| fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &constants, &path)).boxed())
+    let fitted = move |batch: Result<RecordBatch, ParquetError>| {
+        fit(&batch.map_err(|e| undecoded(&path, e))?, &columns, &from, &constants, &path)
+    };
+    Ok(decoded.map(fitted).boxed())
 }
 
 /// The file's partition columns among `columns`, by name, each with its one value.
-fn partition_columns(file: &LiveFile, columns: &SchemaRef) -> Result<HashMap<String, ArrayRef>> {
-    let column = |(name, value): (&String, &Option<String>)| {
-        let field = columns.fields().iter().find(|f| f.name() == name)?;
+fn partition_columns(file: &LiveFile, from: &Origin, columns: &SchemaRef) -> Result<HashMap<String, ArrayRef>> {
+    let column = |field: &FieldRef| {
+        let value = file.partition_values.get(from.stored(field).name())?;
         // An empty value stands for null, whatever the type.
         let text = StringArray::from(vec![value.as_deref().filter(|text| !text.is_empty())]);
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let cast = cast_with_options(&text, field.data_type(), &options).map_err(|e| {
-            let data_type = field.data_type();
             Error::corrupt(format!(
-                "the log gives the data file {} the partition value {value:?} of {name:?}, which is no {data_type}",
-                file.path
+                "the log gives the data file {} the partition value {value:?} of {:?}, which is no {}",
+                file.path,
+                field.name(),
+                field.data_type()
             ))
             .with_source(e)
         });
-        Some(cast.map(|cast| (name.clone(), cast)))
+        Some(cast.map(|cast| (field.name().clone(), cast)))
     };
-    file.partition_values.iter().filter_map(column).collect()
+    columns.fields().iter().filter_map(column).collect()
 }
 
 /// The batch with the columns wanted.
 fn fit(
     batch: &RecordBatch,
     wanted: &SchemaRef,
+    from: &Origin,
     constants: &HashMap<String, ArrayRef>,
     path: &str,
 ) -> Result<RecordBatch> {
@@ -201,10 +219,13 @@ fn fit(
     let columns: Vec<ArrayRef> = wanted
         .fields()
         .iter()
-        .map(|field| match (constants.get(field.name()), batch.column_by_name(field.name())) {
-            (Some(value), _) => repeat(value),
-            (None, Some(column)) => fit_column(column, field, path),
-            (None, None) => Ok(new_null_array(field.data_type(), n)),
+        .map(|field| {
+            let stored = from.stored(field);
+            match (constants.get(field.name()), batch.column_by_name(stored.name())) {
+                (Some(value), _) => repeat(value),
+                (None, Some(column)) => relabel(&fit_column(column, stored, path)?, field.data_type()),
+                (None, None) => Ok(new_null_array(field.data_type(), n)),
+            }
         })
         .collect::<Result<_>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -10,10 +10,9 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{FieldRef, Int64Type, Schema, SchemaRef};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use object_store::ObjectStore;
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
-use super::data_file::{self, Wanted};
+use super::data_file::{self, Origin, Wanted};
 use crate::change::{Op, RowKeys};
 use crate::continuity::plan::Standing;
 use crate::continuity::stamp::{Layout, Mode, TableStamp, row_columns};
@@ -66,8 +65,9 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
     }
     // Every path is looked at before any is followed.
     files.iter().try_for_each(|f| f.object().map(|_| ()))?;
-    let view = view_schema(metadata)?;
-    let fold = Fold { store: Arc::clone(log.store()), files, view, stamp: stamp.clone(), step };
+    let table = table_schema(metadata)?;
+    let from = Origin { store: Arc::clone(log.store()), stored: log.stored_fields(&facts, &table)? };
+    let fold = Fold { from, files, view: view_schema(&table), stamp: stamp.clone(), step };
     let rows = if stamp.key.is_empty() { fold.keyless().await? } else { fold.keyed().await? };
     Ok(State { generation: stamp.generation, step, schema: fold.view, rows })
 }
@@ -93,25 +93,18 @@ fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'
             stamp.generation, ours.generation
         )));
     }
-    let mapping = metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none");
-    if mapping.is_some() {
-        return Err(Error::incompatible(
-            "others gave the table's columns other names in the files, which is not read here; reset it to a folder of its own",
-        ));
-    }
     let Layout::Changelog = stamp.layout;
     Ok((stamp, ours.last_step, metadata))
 }
 
-fn view_schema(metadata: &Metadata) -> Result<SchemaRef> {
-    let table = table_schema(metadata)?;
+fn view_schema(table: &Schema) -> SchemaRef {
     let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
     let fields: Vec<FieldRef> = table.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
-    Ok(Arc::new(Schema::new(fields)))
+    Arc::new(Schema::new(fields))
 }
 
 struct Fold {
-    store: Arc<dyn ObjectStore>,
+    from: Origin,
     files: Vec<LiveFile>,
     view: SchemaRef,
     stamp: TableStamp,
@@ -146,7 +139,7 @@ impl Fold {
         let keys = RowKeys::new(values(&RecordBatch::new_empty(Arc::clone(&columns))))?;
         let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::new();
         let mut rows_read = vec![0; self.files.len()];
-        let mut pieces = data_file::read(&self.store, self.whole_files(), &columns);
+        let mut pieces = data_file::read(&self.from, self.whole_files(), &columns);
         while let Some(piece) = pieces.try_next().await? {
             let rows = keys.convert(values(&piece.rows))?;
             for Mark { row, step, op } in self.marks(&piece.rows, &piece.path)? {
@@ -178,7 +171,7 @@ impl Fold {
         let wanted = self.files.iter().zip(left).zip(rows_read);
         let wanted = wanted.filter(|((_, rows), _)| !rows.is_empty());
         let wanted = wanted.map(|((file, rows), all)| Wanted { file: file.clone(), rows: Some(selection(rows, all)) });
-        let rows = data_file::read(&self.store, wanted.collect(), &self.view);
+        let rows = data_file::read(&self.from, wanted.collect(), &self.view);
         Ok(rows.map_ok(|piece| piece.rows).boxed())
     }
 
@@ -187,7 +180,7 @@ impl Fold {
         let columns = marked(self.view.fields().to_vec());
         let keys = RowKeys::new(values(&RecordBatch::new_empty(Arc::clone(&columns))))?;
         let mut nets: HashMap<Box<[u8]>, i64> = HashMap::new();
-        let mut pieces = data_file::read(&self.store, self.whole_files(), &columns);
+        let mut pieces = data_file::read(&self.from, self.whole_files(), &columns);
         while let Some(piece) = pieces.try_next().await? {
             let rows = keys.convert(values(&piece.rows))?;
             for Mark { row, op, .. } in self.marks(&piece.rows, &piece.path)? {
@@ -212,7 +205,7 @@ impl Fold {
         }
         nets.retain(|_, net| *net > 0);
         let (generation, step, view) = (self.stamp.generation, self.step, Arc::clone(&self.view));
-        let rows = data_file::read(&self.store, self.whole_files(), &columns).map(move |piece| {
+        let rows = data_file::read(&self.from, self.whole_files(), &columns).map(move |piece| {
             let piece = piece?;
             let rows = keys.convert(values(&piece.rows))?;
             let mut keep = vec![false; piece.rows.num_rows()];

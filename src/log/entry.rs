@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::features;
+use super::{features, mapping};
 use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Table};
 use crate::continuity::stamp::{CommitStamp, Kind, USER_METADATA};
 use crate::error::{Error, Result};
@@ -51,9 +51,10 @@ impl Metadata {
     /// What continuity needs of it.
     pub fn table(&self) -> Table {
         Table {
-            schema: self.schema_string.clone(),
+            schema: mapping::comparable(&self.schema_string),
             partition_by: self.partition_columns.clone(),
             properties: self.configuration.clone(),
+            switches: features::switches(&self.configuration),
         }
     }
 }
@@ -107,6 +108,18 @@ pub struct AddAction {
     pub stats: String,
 }
 
+/// An `add` action as it is put: with what the table's features ask of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PutAdd<'a> {
+    #[serde(flatten)]
+    pub(super) add: &'a AddAction,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) base_row_id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default_row_commit_version: Option<u64>,
+}
+
 /// The `remove` action of a live file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,7 +162,7 @@ pub(super) fn commit_info(
     adds: &[AddAction],
     removed: usize,
     millis: i64,
-) -> Result<Value> {
+) -> Result<serde_json::Map<String, Value>> {
     let bytes: u64 = adds.iter().map(|a| a.size).sum();
     let reload = stamp.kind == Kind::Reload;
     let mut metrics = serde_json::Map::new();
@@ -163,7 +176,7 @@ pub(super) fn commit_info(
     if reload {
         metrics.insert("numRemovedFiles".into(), removed.to_string().into());
     }
-    Ok(json!({
+    let info = json!({
         "timestamp": millis,
         "operation": "WRITE",
         "operationParameters": {
@@ -174,7 +187,16 @@ pub(super) fn commit_info(
         "isBlindAppend": !reload,
         "engineInfo": concat!("cutover/", env!("CARGO_PKG_VERSION")),
         USER_METADATA: stamp.encode()?,
-    }))
+    });
+    Ok(info.as_object().cloned().unwrap_or_default())
+}
+
+/// The in-commit timestamp of an entry, in milliseconds since 1970 UTC.
+pub(super) fn in_commit_timestamp(bytes: &[u8]) -> Option<i64> {
+    let lines = bytes.split(|b| *b == b'\n');
+    let infos = lines.filter_map(|line| serde_json::from_slice::<BTreeMap<String, &RawValue>>(line).ok());
+    let info = infos.filter_map(|mut action| action.remove("commitInfo")).next()?;
+    serde_json::from_str::<Value>(info.get()).ok()?.get("inCommitTimestamp")?.as_i64()
 }
 
 /// Reads the log entry `version`. Tolerant of what others write; an entry that is empty or not whole is corrupt.

@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use arrow::datatypes::Schema;
+
+use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{Metadata, Protocol};
-use super::{Listing, LiveFile, Log, Replayed, features};
+use super::upkeep::{self, ROW_TRACKING_DOMAIN, Upkeep};
+use super::{Listing, LiveFile, Log, Replayed, clustering, entry, features};
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
@@ -26,6 +30,10 @@ pub struct Facts {
     pub standing: Standing,
     /// The version of the newest checkpoint, by its name.
     pub checkpoint: Option<u64>,
+    /// What features ask the next commit to carry on.
+    pub(super) upkeep: Upkeep,
+    /// The columns that the table is clustered by, as paths of their names in data files.
+    pub(super) clustered_by: Vec<Vec<String>>,
     /// The head's size and tag, by which it is known again.
     pub(super) head: Option<HeadMark>,
     /// When these facts were last known to be the head's, by the boot clock.
@@ -47,6 +55,16 @@ impl Facts {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         }
+    }
+
+    /// Whether data files hold the partition columns too.
+    pub fn materializes_partition_columns(&self) -> bool {
+        self.protocol.as_ref().is_some_and(|protocol| features::supports(protocol, features::MATERIALIZED))
+    }
+
+    /// The columns whose bounds every data file must tell, by their names in data files.
+    pub fn clustering_roots(&self) -> Vec<String> {
+        self.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
     }
 }
 
@@ -71,6 +89,8 @@ impl Log {
                 protocol: None,
                 standing: Standing::Absent,
                 checkpoint: None,
+                upkeep: Upkeep::default(),
+                clustered_by: Vec::new(),
                 head: None,
                 checked,
             });
@@ -86,6 +106,13 @@ impl Log {
         }
         let head = self.head_mark(version).await?;
         let checkpoint = listing.checkpoints.last().copied();
+        let time = match upkeep::has_times(&replayed.protocol, &replayed.metadata) {
+            true => self.read(version).await?.and_then(|bytes| entry::in_commit_timestamp(&bytes)),
+            false => None,
+        };
+        let domain = |name: &str| replayed.domains.get(name).map(String::as_str);
+        let upkeep = Upkeep::new(&replayed.protocol, &replayed.metadata, time, domain(ROW_TRACKING_DOMAIN))?;
+        let clustered_by = domain(CLUSTERING_DOMAIN).map_or(Ok(Vec::new()), clustering::columns)?;
         let (metadata, protocol) = (replayed.metadata, replayed.protocol);
         let stamp = TableStamp::decode(&metadata.configuration);
         let carries_txn = replayed.step.is_some() || replayed.epoch.is_some();
@@ -112,6 +139,8 @@ impl Log {
             protocol: Some(protocol),
             standing,
             checkpoint,
+            upkeep,
+            clustered_by,
             head,
             checked,
         })
@@ -135,15 +164,17 @@ impl Log {
         self.kernel.replay(version).await
     }
 
-    /// Refuses a table in which our commits would not be right.
-    pub fn check_features(&self, facts: &Facts) -> Result<()> {
+    /// Refuses a table in which our commits of rows with `schema` would not be right.
+    pub fn check_features(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
         if metadata.configuration.contains_key(TXN_RETENTION) {
             return Err(Error::incompatible(format!(
                 "the table sets {TXN_RETENTION}, by which other engines forget our last step; unset it (ALTER TABLE … UNSET TBLPROPERTIES)"
             )));
         }
-        features::check(protocol, metadata)
+        features::check(protocol, metadata)?;
+        facts.upkeep.check()?;
+        features::check_columns(facts, schema)
     }
 
     /// Goes back from the head to our last commit of rows; what others did since is maintenance or drift.
@@ -248,7 +279,14 @@ impl Log {
         let end = listing.checkpoints.last().map_or(0, |checkpoint| checkpoint + 1);
         for version in (end..=head).rev() {
             match self.commit(version).await {
-                Ok(Some(_)) => {}
+                Ok(Some(commit)) => {
+                    if let Some(feature) = commit.refused_features.first() {
+                        return Error::incompatible(format!(
+                            "the log cannot be replayed, and since version {version} the table has the feature {feature:?}, which is not known here; drop it (ALTER TABLE … DROP FEATURE `{feature}`)"
+                        ))
+                        .with_source(error);
+                    }
+                }
                 Ok(None) => {
                     return Error::corrupt(format!("the log entry of version {version} is missing; {RESTORE}"))
                         .with_source(error);

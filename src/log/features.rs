@@ -1,69 +1,205 @@
 //! The allow-list: what our commits do for each table feature, legacy-implied ones included.
+//!
+//! Every feature of the protocol stands here, those of its drafts and previews too; any other is refused by its name.
 
 use std::collections::BTreeMap;
 
+use arrow::datatypes::Schema;
+
 use super::entry::{Metadata, Protocol};
+use super::facts::Facts;
+use super::{clustering, mapping};
 use crate::continuity::stamp::{PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
 
-/// A feature, and when our commits are right in a table that has it.
-struct Feature {
-    name: &'static str,
-    /// The property that switches it on; our commits are right while it is off.
-    off: Option<&'static str>,
+/// What a feature comes to for our commits.
+enum Answer {
+    /// They are right in a table that has it, whatever its properties say.
+    Kept,
+    /// They are right while no property of this name, or beginning with it where it ends in a point, switches it on.
+    Off { switch: &'static str, remedy: Remedy },
+    /// They are not right.
+    Refused(Remedy),
 }
 
-/// Features whose tables our commits keep right. Those of rows that exist (deletion vectors) end with
-/// the files that a reload removes; those of the schema (invariants, generated and identity columns) end with the
-/// schema that a reload replaces; v2 checkpoints are written as such; the rest must be switched off.
-const KEPT: &[Feature] = &[
-    Feature { name: "appendOnly", off: None },
-    Feature { name: "invariants", off: None },
-    Feature { name: "checkConstraints", off: Some("delta.constraints.") },
-    Feature { name: "changeDataFeed", off: Some("delta.enableChangeDataFeed") },
-    Feature { name: "generatedColumns", off: None },
-    Feature { name: "identityColumns", off: None },
-    Feature { name: "columnMapping", off: Some("delta.columnMapping.mode") },
-    Feature { name: "deletionVectors", off: None },
-    Feature { name: "timestampNtz", off: None },
-    Feature { name: "variantType", off: None },
-    Feature { name: "v2Checkpoint", off: None },
-    Feature { name: "vacuumProtocolCheck", off: None },
+/// How a table gets rid of what is not kept.
+enum Remedy {
+    DropFeature,
+    DropConstraint,
+    UnsetProperty,
+    /// Nothing that can be done to the table.
+    Catalog,
+}
+
+use Answer::{Kept, Off, Refused};
+
+const FEATURES: &[(&str, Answer)] = &[
+    // A reload is refused while the property says so; an append removes nothing.
+    ("appendOnly", Kept),
+    // These four live in the notes of a column. A reload writes a schema without any, an append is refused where there
+    // are some.
+    ("invariants", Kept),
+    ("generatedColumns", Kept),
+    ("identityColumns", Kept),
+    ("allowColumnDefaults", Kept),
+    ("checkConstraints", Off { switch: CONSTRAINTS, remedy: Remedy::DropConstraint }),
+    // Whole files are added and removed, and no row is updated in place, so there is no need for change files.
+    ("changeDataFeed", Kept),
+    (COLUMN_MAPPING, Kept),
+    // A remove names the vector with its file.
+    ("deletionVectors", Kept),
+    (ROW_TRACKING, Kept),
+    ("domainMetadata", Kept),
+    (IN_COMMIT_TIMESTAMP, Kept),
+    (CLUSTERING, Kept),
+    (NTZ, Kept),
+    ("variantType", Kept),
+    ("variantType-preview", Kept),
+    // Whether a variant is shredded is each file's own affair.
+    ("variantShredding", Kept),
+    ("variantShredding-preview", Kept),
+    // After a reload no file is older than the schema, so no change of a type is left to note.
+    ("typeWidening", Kept),
+    ("typeWidening-preview", Kept),
+    // The kernel writes checkpoints as the table wants them, of the head only, and nothing is cleaned up.
+    ("v2Checkpoint", Kept),
+    ("checkpointProtection", Kept),
+    ("vacuumProtocolCheck", Kept),
+    // Partition columns are written to data files too.
+    (MATERIALIZED, Kept),
+    ("icebergCompatV1", Off { switch: "delta.enableIcebergCompatV1", remedy: Remedy::UnsetProperty }),
+    ("icebergCompatV2", Off { switch: "delta.enableIcebergCompatV2", remedy: Remedy::UnsetProperty }),
+    ("icebergCompatV3", Off { switch: "delta.enableIcebergCompatV3", remedy: Remedy::UnsetProperty }),
+    ("icebergWriterCompatV1", Off { switch: "delta.enableIcebergWriterCompatV1", remedy: Remedy::UnsetProperty }),
+    ("icebergWriterCompatV3", Off { switch: "delta.enableIcebergWriterCompatV3", remedy: Remedy::UnsetProperty }),
+    (
+        "coordinatedCommits-preview",
+        Off { switch: "delta.coordinatedCommits.commitCoordinator-preview", remedy: Remedy::DropFeature },
+    ),
+    ("redirectWriterOnly-preview", Off { switch: "delta.redirectWriterOnly-preview", remedy: Remedy::UnsetProperty }),
+    ("redirectReaderWriter-preview", Refused(Remedy::DropFeature)),
+    ("catalogManaged", Refused(Remedy::Catalog)),
+    ("catalogOwned-preview", Refused(Remedy::Catalog)),
+    ("collations", Refused(Remedy::DropFeature)),
+    ("collations-preview", Refused(Remedy::DropFeature)),
+    ("columnMappingUsageTracking", Refused(Remedy::DropFeature)),
+    ("adaptiveMetadata-preview", Refused(Remedy::DropFeature)),
+    ("geospatial", Refused(Remedy::DropFeature)),
+    ("geospatial-dev", Refused(Remedy::DropFeature)),
+    ("timestampNanos", Refused(Remedy::DropFeature)),
 ];
+
+/// Maps columns to names and ids of their own in data files.
+pub(super) const COLUMN_MAPPING: &str = "columnMapping";
+/// Gives each row an id.
+pub(super) const ROW_TRACKING: &str = "rowTracking";
+/// Gives each commit a time that increases.
+pub(super) const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
+/// Names columns by which rows are to lie together.
+pub(super) const CLUSTERING: &str = "clustering";
+const CONSTRAINTS: &str = "delta.constraints.";
+/// Keeps timestamps without zone.
+pub(super) const NTZ: &str = "timestampNtz";
+/// Keeps partition columns in data files too.
+pub(super) const MATERIALIZED: &str = "materializePartitionColumns";
 
 /// What each legacy writer version implies, beyond the versions below it.
 const LEGACY: &[(i32, &[&str])] = &[
     (2, &["appendOnly", "invariants"]),
     (3, &["checkConstraints"]),
     (4, &["changeDataFeed", "generatedColumns"]),
-    (5, &["columnMapping"]),
+    (5, &[COLUMN_MAPPING]),
     (6, &["identityColumns"]),
 ];
 
-/// The features that `protocol` demands and that are not kept.
+const NEWEST_READER: i32 = 3;
+const NEWEST_WRITER: i32 = 7;
+
+/// The features that `protocol` demands and that are kept in no state of the table.
 pub(super) fn refused(protocol: &Protocol) -> Vec<String> {
-    if protocol.min_reader_version > 3 || protocol.min_writer_version > 7 {
+    if protocol.min_reader_version > NEWEST_READER || protocol.min_writer_version > NEWEST_WRITER {
         return vec![format!("protocol ({}, {})", protocol.min_reader_version, protocol.min_writer_version)];
     }
-    names(protocol).into_iter().filter(|name| !KEPT.iter().any(|f| f.name == name)).collect()
+    names(protocol).into_iter().filter(|name| !matches!(answer(name), Some(Kept | Off { .. }))).collect()
+}
+
+/// The properties that switch on what is not kept, whether or not the protocol lets them.
+pub(super) fn switches(properties: &BTreeMap<String, String>) -> Vec<String> {
+    let all = FEATURES.iter().filter_map(|(_, answer)| match answer {
+        Off { switch, .. } => switched_on(properties, switch),
+        Kept | Refused(_) => None,
+    });
+    all.map(|(key, _)| key.clone()).collect()
 }
 
 /// Refuses a table in which our commits would not be right.
 pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
-    if let Some(feature) = refused(protocol).first() {
+    if let Some(name) = refused(protocol).first() {
+        let remedy = match answer(name) {
+            Some(Refused(remedy)) => remedy.text(name, name),
+            _ if protocol.min_writer_version > NEWEST_WRITER => "it needs a later version of this program".into(),
+            _ => Remedy::DropFeature.text(name, name),
+        };
         return Err(Error::incompatible(format!(
-            "the table has the feature {feature:?}, which is not kept here; drop it (ALTER TABLE … DROP FEATURE), or choose another uri"
+            "the table has the feature {name:?}, which is not kept here; {remedy}, or choose another uri"
         )));
     }
     for name in names(protocol) {
-        let switch = KEPT.iter().find(|f| f.name == name).and_then(|f| f.off);
-        if let Some((key, value)) = switch.and_then(|switch| switched_on(&metadata.configuration, switch)) {
+        if let Some(Off { switch, remedy }) = answer(&name)
+            && let Some((key, value)) = switched_on(&metadata.configuration, switch)
+        {
             return Err(Error::incompatible(format!(
-                "the table property {key} is {value:?}, and the feature {name:?} is not kept here; unset it, or choose another uri"
+                "the table property {key} is {value:?}, and the feature {name:?} is not kept here; {}, or choose another uri",
+                remedy.text(&name, key)
             )));
         }
     }
     Ok(())
+}
+
+/// Refuses rows with `schema` that a feature of the table has no room for.
+pub(super) fn check_columns(facts: &Facts, schema: &Schema) -> Result<()> {
+    let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
+    let column = |name: &str| schema.fields().iter().find(|f| f.name().eq_ignore_ascii_case(name));
+    if is_on(protocol, metadata, "changeDataFeed", "delta.enableChangeDataFeed") {
+        let taken = ["_change_type", "_commit_version", "_commit_timestamp"].into_iter().find_map(column);
+        if let Some(field) = taken {
+            return Err(Error::incompatible(format!(
+                "the view's column {:?} has a name that the table's change data feed takes; rename it in the view, or switch the feed off (ALTER TABLE … SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false'))",
+                field.name()
+            )));
+        }
+    }
+    if supports(protocol, ROW_TRACKING) && mapping::mode(protocol, metadata).is_none() {
+        for key in [
+            "delta.rowTracking.materializedRowIdColumnName",
+            "delta.rowTracking.materializedRowCommitVersionColumnName",
+        ] {
+            if let Some(field) = metadata.configuration.get(key).and_then(|name| column(name)) {
+                return Err(Error::incompatible(format!(
+                    "the view's column {:?} has the name that the table property {key} reserves for row tracking; rename it in the view",
+                    field.name()
+                )));
+            }
+        }
+    }
+    clustering::check(facts, schema)
+}
+
+/// Refuses a table whose rows cannot be read here.
+pub(super) fn check_readable(protocol: &Protocol) -> Result<()> {
+    let refused = refused(protocol);
+    let demanded = |name: &&String| protocol.reader_features.iter().flatten().any(|f| f == *name);
+    let unreadable =
+        if protocol.min_reader_version > NEWEST_READER { refused.first() } else { refused.iter().find(demanded) };
+    match unreadable {
+        // A catalog hands out commits that the log's folder does not hold yet; what it holds is sound.
+        Some(name) if !name.starts_with("catalog") => Err(Error::incompatible(format!(
+            "the table has the feature {name:?}, without which its rows cannot be read, and which is not known here; {}",
+            Remedy::DropFeature.text(name, name)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses properties that would switch on a feature, since the table's protocol would not name it.
@@ -73,6 +209,12 @@ pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<
         "delta.feature.",
         "delta.columnMapping.",
         "delta.constraints.",
+        "delta.rowTracking",
+        "delta.inCommitTimestamp",
+        "delta.coordinatedCommits.",
+        "delta.redirect",
+        "delta.universalFormat.",
+        "delta.requireCheckpointProtection",
         "delta.minReaderVersion",
         "delta.minWriterVersion",
         "delta.checkpointPolicy",
@@ -103,8 +245,8 @@ pub(super) fn upgrade(protocol: Option<&Protocol>, needed: &[&str]) -> Option<Pr
     }
     let mut writer = names(protocol);
     let mut reader: Vec<String> = protocol.reader_features.clone().unwrap_or_default();
-    if protocol.min_reader_version == 2 {
-        reader.push("columnMapping".into());
+    if protocol.min_reader_version == 2 && writer.iter().any(|name| name == COLUMN_MAPPING) {
+        reader.push(COLUMN_MAPPING.into());
     }
     writer.extend(missing.iter().cloned());
     reader.extend(missing);
@@ -116,8 +258,23 @@ pub(super) fn upgrade(protocol: Option<&Protocol>, needed: &[&str]) -> Option<Pr
     })
 }
 
+/// Whether `protocol` names the feature or implies it.
+pub(super) fn supports(protocol: &Protocol, name: &str) -> bool {
+    names(protocol).iter().any(|n| n == name)
+}
+
+/// Whether the feature is there and its property is `true`.
+pub(super) fn is_on(protocol: &Protocol, metadata: &Metadata, name: &str, property: &str) -> bool {
+    let on = metadata.configuration.get(property).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    on && supports(protocol, name)
+}
+
+fn answer(name: &str) -> Option<&'static Answer> {
+    FEATURES.iter().find(|(known, _)| *known == name).map(|(_, answer)| answer)
+}
+
 fn names(protocol: &Protocol) -> Vec<String> {
-    if protocol.min_writer_version >= 7 {
+    if protocol.min_writer_version >= NEWEST_WRITER {
         let mut names = protocol.writer_features.clone().unwrap_or_default();
         let reader_only =
             protocol.reader_features.iter().flatten().filter(|f| !names.contains(f)).cloned().collect::<Vec<_>>();
@@ -125,61 +282,34 @@ fn names(protocol: &Protocol) -> Vec<String> {
         return names;
     }
     let implied = LEGACY.iter().filter(|(version, _)| *version <= protocol.min_writer_version);
-    implied.flat_map(|(_, names)| names.iter().map(|n| n.to_string())).collect()
+    let implied = implied.flat_map(|(_, names)| names.iter());
+    // Writers know column mapping from version 5 on, but a table has it only where readers must know it too.
+    let implied = implied.filter(|name| **name != COLUMN_MAPPING || protocol.min_reader_version >= 2);
+    implied.map(|name| name.to_string()).collect()
 }
 
 fn switched_on<'a>(properties: &'a BTreeMap<String, String>, switch: &str) -> Option<(&'a String, &'a String)> {
     properties.iter().find(|(key, value)| {
         let named = if switch.ends_with('.') { key.starts_with(switch) } else { *key == switch };
-        named && *value != "false" && *value != "none"
+        named && !value.eq_ignore_ascii_case("false")
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn protocol(reader: i32, writer: i32, features: Option<&[&str]>) -> Protocol {
-        let list = |on: bool| features.filter(|_| on).map(|f| f.iter().map(|s| s.to_string()).collect());
-        Protocol {
-            min_reader_version: reader,
-            min_writer_version: writer,
-            reader_features: list(reader >= 3),
-            writer_features: list(writer >= 7),
+impl Remedy {
+    /// What to do about the feature `name`, which `key` switches on.
+    fn text(&self, name: &str, key: &str) -> String {
+        match self {
+            Self::DropFeature => format!("drop it (ALTER TABLE … DROP FEATURE `{name}`)"),
+            Self::DropConstraint => {
+                let constraint = key.strip_prefix(CONSTRAINTS).unwrap_or(key);
+                format!("drop the constraint (ALTER TABLE … DROP CONSTRAINT `{constraint}`)")
+            }
+            Self::UnsetProperty => format!("unset it (ALTER TABLE … UNSET TBLPROPERTIES ('{key}'))"),
+            Self::Catalog => "its commits go through a catalog: drop the feature with the catalog's own engine".into(),
         }
-    }
-
-    #[test]
-    fn unknown_features_are_refused_and_known_ones_are_not() {
-        assert!(refused(&protocol(1, 6, None)).is_empty());
-        assert!(refused(&protocol(3, 7, Some(&["deletionVectors", "timestampNtz"]))).is_empty());
-        assert_eq!(refused(&protocol(3, 7, Some(&["deletionVectors", "rowTracking"]))), ["rowTracking"]);
-        assert_eq!(refused(&protocol(4, 8, None)).len(), 1);
-    }
-
-    #[test]
-    fn properties_that_switch_on_features_are_refused() {
-        let check = |key: &str| check_properties(&BTreeMap::from([(key.to_string(), "true".to_string())]));
-        for key in ["delta.enableChangeDataFeed", "delta.feature.rowTracking", "cutover.step", TXN_RETENTION] {
-            assert!(check(key).is_err(), "{key}");
-        }
-        for key in ["delta.logRetentionDuration", "delta.enableExpiredLogCleanup", "delta.appendOnly", "owner"] {
-            assert!(check(key).is_ok(), "{key}");
-        }
-    }
-
-    #[test]
-    fn types_bring_their_features_and_keep_the_legacy_ones() {
-        let (ntz, both) = (["timestampNtz"], ["timestampNtz", "variantType"]);
-        assert_eq!(upgrade(None, &[]), Some(protocol(1, 2, None)));
-        let new = upgrade(None, &ntz).unwrap();
-        assert_eq!((new.min_reader_version, new.min_writer_version), (3, 7));
-        assert_eq!(new.reader_features.as_ref().unwrap(), &ntz);
-        assert_eq!(new.writer_features.as_ref().unwrap(), &["appendOnly", "invariants", "timestampNtz"]);
-        let more = upgrade(Some(&new), &both).unwrap();
-        assert_eq!(more.reader_features.unwrap(), both);
-        assert_eq!(more.writer_features.unwrap(), ["appendOnly", "invariants", "timestampNtz", "variantType"]);
-        assert_eq!(upgrade(Some(&protocol(1, 2, None)), &[]), None);
-        assert_eq!(upgrade(Some(&protocol(3, 7, Some(&ntz))), &ntz), None);
     }
 }
+
+#[cfg(test)]
+#[path = "features_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! Replay and checkpoints by the Delta kernel that deltalake brings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
@@ -13,8 +13,11 @@ use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
 use object_store::path::Path;
 use serde_json::{Value, json};
 
+use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{Metadata, Protocol, records_of, vector_id};
+use super::features::{self, CLUSTERING, ROW_TRACKING};
 use super::location::Location;
+use super::upkeep::ROW_TRACKING_DOMAIN;
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, ErrorKind, Result};
@@ -78,6 +81,8 @@ pub struct Replayed {
     pub step: Option<i64>,
     /// The version of our epoch's `txn`.
     pub epoch: Option<i64>,
+    /// The configurations of the domains that our commits must know, by name.
+    pub(super) domains: BTreeMap<String, String>,
 }
 
 /// The kernel, bound to one table.
@@ -100,7 +105,9 @@ impl Kernel {
             let decode =
                 |e: serde_json::Error| Error::corrupt("the table's metadata cannot be understood").with_source(e);
             let metadata = serde_json::to_value(table.metadata()).and_then(serde_json::from_value).map_err(decode)?;
-            let protocol = serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
+            let protocol: Protocol =
+                serde_json::to_value(table.protocol()).and_then(serde_json::from_value).map_err(decode)?;
+            let domains = domains(&snapshot, engine, &protocol)?;
             let txn = |app| snapshot.get_app_id_version(app, engine).map_err(kernel_error);
             Ok(Replayed {
                 version: snapshot.version(),
@@ -108,6 +115,7 @@ impl Kernel {
                 protocol,
                 step: txn(TXN_STEP)?,
                 epoch: txn(TXN_EPOCH)?,
+                domains,
             })
         })
         .await
@@ -116,7 +124,12 @@ impl Kernel {
     /// The live files at `version`.
     pub(super) async fn live_files(&self, version: u64) -> Result<Vec<LiveFile>> {
         self.blocking(move |engine, url| {
-            let scan = snapshot(engine, url, Some(version))?.scan_builder().build().map_err(kernel_error)?;
+            let snapshot = snapshot(engine, url, Some(version))?;
+            let protocol = serde_json::to_value(snapshot.table_configuration().protocol());
+            if let Ok(Ok(protocol)) = protocol.map(serde_json::from_value::<Protocol>) {
+                features::check_readable(&protocol)?;
+            }
+            let scan = snapshot.scan_builder().build().map_err(kernel_error)?;
             let mut files = Vec::new();
             for part in scan.scan_metadata(engine).map_err(kernel_error)? {
                 let selected = part.and_then(|p| p.scan_files.apply_selection_vector()).map_err(kernel_error)?;
@@ -229,6 +242,21 @@ fn holds(field: &Field, is_wanted: &impl Fn(&Field) -> bool) -> bool {
             DataType::Struct(fields) => fields.iter().any(|f| holds(f, is_wanted)),
             _ => false,
         }
+}
+
+/// The domains of features that the table has; reading them may cost another pass over the log.
+fn domains(snapshot: &Snapshot, engine: &dyn Engine, protocol: &Protocol) -> Result<BTreeMap<String, String>> {
+    let known = [(ROW_TRACKING, ROW_TRACKING_DOMAIN), (CLUSTERING, CLUSTERING_DOMAIN)];
+    let wanted: HashSet<&str> = known
+        .into_iter()
+        .filter(|(feature, _)| features::supports(protocol, feature))
+        .map(|(_, domain)| domain)
+        .collect();
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let found = snapshot.get_domain_metadatas_internal(engine, Some(&wanted)).map_err(kernel_error)?;
+    Ok(found.into_iter().map(|(name, domain)| (name, domain.configuration().to_string())).collect())
 }
 
 fn snapshot(engine: &dyn Engine, url: &str, version: Option<u64>) -> Result<Arc<Snapshot>> {

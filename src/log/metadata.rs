@@ -7,13 +7,14 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 
 use super::entry::{Metadata, Protocol};
+use super::mapping::{self, Columns};
 use super::{Facts, Log, features, kernel};
 use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
 
 /// The table's columns in Arrow's types, without what the schema notes beside them.
 pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
-    let schema = kernel::arrow_schema(&metadata.schema_string)?;
+    let schema = kernel::arrow_schema(&mapping::logical(&metadata.schema_string)?.to_string())?;
     let plain = |field: &Field| Field::new(field.name(), field.data_type().clone(), field.is_nullable());
     Ok(Arc::new(Schema::new(schema.fields().iter().map(|f| plain(f)).collect::<Vec<_>>())))
 }
@@ -21,12 +22,14 @@ pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
 impl Log {
     /// The metadata of a table that a reload with `stamp` leaves, and the protocol where it must change.
     ///
-    /// Kept byte for byte: id, name, description, format, creation time, and every property that is not ours.
-    /// `partition_by` are the partition columns. `properties` are set where the table does not have them.
+    /// Kept byte for byte: id, name, description, format, creation time, and every property that is not ours; with
+    /// column mapping the highest column id moves. `partition_by` are the partition columns. `properties` are set where
+    /// the table does not have them.
     pub fn reloaded(
         &self,
         facts: &Facts,
         schema: &Schema,
+        columns: &Columns,
         stamp: &TableStamp,
         partition_by: &[String],
         properties: &BTreeMap<String, String>,
@@ -41,7 +44,7 @@ impl Log {
             created_time: Some(self.world.clock.unix_millis()),
             configuration: BTreeMap::new(),
         });
-        metadata.schema_string = kernel::schema_string(schema)?;
+        columns.describe(&mut metadata);
         metadata.partition_columns = partition_by.to_vec();
         metadata.configuration.retain(|key, _| !key.starts_with(PROPERTY_PREFIX));
         for (key, value) in properties {
@@ -63,8 +66,7 @@ impl Log {
         if metadata.schema_string == wanted {
             return Ok(());
         }
-        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let (table, view) = (parsed(&metadata.schema_string), parsed(&wanted));
+        let (table, view) = (mapping::logical(&metadata.schema_string).ok(), mapping::logical(&wanted).ok());
         if table.is_some() && table == view {
             return Ok(());
         }

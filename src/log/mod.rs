@@ -3,21 +3,25 @@
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
 mod checkpoint;
+mod clustering;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
 mod kernel;
 pub mod location;
+mod mapping;
 mod metadata;
 mod put;
 mod read;
+mod upkeep;
 
 pub use checkpoint::Cadence;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
+pub use mapping::Columns;
 pub use metadata::table_schema;
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;

@@ -9,15 +9,17 @@
 //!                                              absent: same bytes again, until the deadline ► Unknown
 //! ```
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
 
-use super::entry::{self, AddAction, Lines, Metadata, Protocol, RemoveAction, TxnAction};
+use super::entry::{self, AddAction, Lines, Metadata, Protocol, PutAdd, RemoveAction, TxnAction};
 use super::facts::HeadMark;
-use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
+use super::upkeep::Upkeep;
+use super::{Facts, LOG_DIR, LiveFile, Log, mapping, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
 use crate::store::store_error;
@@ -63,6 +65,8 @@ pub struct Entry {
     version: u64,
     commit: String,
     bytes: Bytes,
+    /// What the commit after it has to carry on.
+    upkeep: Upkeep,
 }
 
 impl Entry {
@@ -77,10 +81,13 @@ impl Log {
     pub(crate) fn entry(&self, facts: &Facts, proposal: &Proposal) -> Result<Entry> {
         let millis = self.world.clock.unix_millis();
         let mut lines = Lines::default();
+        let version = facts.version.map_or(0, |v| v + 1);
+        let mut upkeep = facts.upkeep.clone();
         let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
         let partition_by = metadata.map_or(&[][..], |m| &m.partition_columns);
         let removed = proposal.removes.len();
-        let info = entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, millis)?;
+        let mut info = entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, millis)?;
+        upkeep.begin(millis, &mut info);
         lines.push("commitInfo", &info)?;
         if let Some(protocol) = &proposal.protocol {
             lines.push("protocol", protocol)?;
@@ -106,11 +113,32 @@ impl Log {
             };
             lines.push("remove", &remove)?;
         }
-        for add in &proposal.adds {
-            lines.push("add", add)?;
+        for add in self.with_stored_names(facts, proposal)?.iter() {
+            let base_row_id = upkeep.take_row_ids(entry::records_of(&add.stats))?;
+            let default_row_commit_version = base_row_id.map(|_| version);
+            lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
         }
-        let version = facts.version.map_or(0, |v| v + 1);
-        Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into() })
+        if let Some(domain) = upkeep.domain(&facts.upkeep) {
+            lines.push("domainMetadata", &domain)?;
+        }
+        Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into(), upkeep })
+    }
+
+    /// The files added, with partition values by the columns' names in data files.
+    fn with_stored_names<'a>(&self, facts: &Facts, proposal: &'a Proposal) -> Result<Cow<'a, [AddAction]>> {
+        let adds = Cow::Borrowed(proposal.adds.as_slice());
+        let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
+        let (Some(metadata), Some(protocol)) = (metadata, &facts.protocol) else { return Ok(adds) };
+        if metadata.partition_columns.is_empty() {
+            return Ok(adds);
+        }
+        let names = mapping::physical_roots(protocol, metadata)?;
+        let stored = |column: &String| names.get(column).unwrap_or(column).clone();
+        let renamed = adds.iter().map(|add| {
+            let values = add.partition_values.iter().map(|(column, value)| (stored(column), value.clone()));
+            AddAction { partition_values: values.collect(), ..add.clone() }
+        });
+        Ok(Cow::Owned(renamed.collect()))
     }
 
     /// Puts `entry`, made of `proposal` for the version after `facts`, and moves `facts` on when it is committed. The one
@@ -213,6 +241,7 @@ impl Log {
     /// The facts after `entry` was committed on them; continuity's part is the caller's.
     fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal, tag: Option<String>) {
         facts.version = Some(entry.version);
+        facts.upkeep = entry.upkeep.clone();
         if let Some(metadata) = &proposal.metadata {
             facts.metadata = Some(metadata.clone());
         }

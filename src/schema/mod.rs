@@ -3,7 +3,7 @@
 mod conform;
 mod kept;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -13,6 +13,9 @@ use crate::continuity::stamp;
 use crate::error::{Error, Result};
 
 pub use kept::{MAX_DEPTH, Unkept, is_variant, kept_field, kept_type};
+
+/// Columns as data files hold them, by their names in the table; `None` where files hold them as they are.
+pub type StoredFields = Option<Arc<BTreeMap<String, FieldRef>>>;
 
 /// A named relation that changes step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, check_partition_by};
 use crate::log::{Access, Facts, Location, Log, Proposal};
-use crate::schema::View;
+use crate::schema::{StoredFields, View};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
@@ -123,7 +123,7 @@ impl Target {
         let log = Log::new(location, world.clone());
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
-        log.check_features(&facts)?;
+        log.check_features(&facts, &view.changelog_schema())?;
         Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
     }
 
@@ -151,9 +151,10 @@ impl Target {
     pub fn check_follow(&self) -> Result<()> {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
-        self.core.log.check_features(&self.core.facts)?;
+        let schema = self.core.view.changelog_schema();
+        self.core.log.check_features(&self.core.facts, &schema)?;
         self.core.check_partitioned_as_asked()?;
-        self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
+        self.core.log.check_schema(&self.core.facts, &schema)
     }
 
     /// Refuses what a reload of step `cutover` would be refused for, without claiming anything.
@@ -240,19 +241,21 @@ impl Sink {
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
-        let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
+        let schema = self.core.view.changelog_schema();
+        let mut written: Option<(crate::step::StepRange, StoredFields, rows::AppendFiles)> = None;
         loop {
             let planned = match self.plan_append(&changes).await? {
                 AppendPlan::AlreadyApplied => return Ok(Applied::Already),
                 AppendPlan::Go(range) => range,
             };
+            let stored = self.core.log.stored_fields(&self.core.facts, &schema)?;
             let files = match written.take() {
-                Some((range, files)) if range == planned => files,
+                Some((range, before, files)) if range == planned && before == stored => files,
                 _ => {
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
-                    self.core.write_changes(&changes).await?
+                    self.core.write_changes(&changes, &stored).await?
                 }
             };
             let ours = self
@@ -276,7 +279,7 @@ impl Sink {
                 self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
-            written = Some((planned, files));
+            written = Some((planned, stored, files));
         }
     }
 
@@ -285,7 +288,7 @@ impl Sink {
         let schema = self.core.view.changelog_schema();
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
-            core.log.check_features(&core.facts)?;
+            core.log.check_features(&core.facts, &schema)?;
             core.check_partitioned_as_asked()?;
             core.log.check_schema(&core.facts, &schema)?;
             Ok(planned)
@@ -309,8 +312,10 @@ impl Sink {
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
         let (cutover, position) = (snapshot.step, snapshot.position.clone());
         let begun = self.core.world.clock.boot();
+        let schema = self.core.view.changelog_schema();
         let partition_by = self.core.partition_by().to_vec();
-        let written = self.core.write_snapshot(snapshot, generation).await?;
+        let columns = self.core.log.columns(&self.core.facts, &schema)?;
+        let written = self.core.write_snapshot(snapshot, generation, columns.stored()).await?;
         loop {
             self.core.refresh().await?;
             match self.plan_reload(claim, &request)? {
@@ -328,6 +333,11 @@ impl Sink {
                     "the table was partitioned otherwise by others while the snapshot was written; take it again",
                 ));
             }
+            if !columns.hold_in(&self.core.facts) {
+                return Err(Error::unavailable(
+                    "others changed the names of the table's columns in data files while the snapshot was written; take it again",
+                ));
+            }
             self.core.check_written(&written, begun).await?;
             let table = TableStamp {
                 connector: self.core.identity.connector.clone(),
@@ -339,10 +349,10 @@ impl Sink {
                 source: self.core.identity.source.clone(),
                 commit: request.commit.clone(),
             };
-            let schema = self.core.view.changelog_schema();
             let properties = &self.core.settings.properties;
+            let facts = &self.core.facts;
             let (metadata, protocol) =
-                self.core.log.reloaded(&self.core.facts, &schema, &table, &partition_by, properties)?;
+                self.core.log.reloaded(facts, &schema, &columns, &table, &partition_by, properties)?;
             let held = Claim { epoch, writer: self.core.writer.clone() };
             let stamp = CommitStamp {
                 kind: Kind::Reload,
@@ -377,7 +387,7 @@ impl Sink {
 impl Core {
     /// Refuses a table whose features or properties forbid a reload.
     fn check_reloadable(&self) -> Result<()> {
-        self.log.check_features(&self.facts)?;
+        self.log.check_features(&self.facts, &self.view.changelog_schema())?;
         self.check_partitioning()?;
         let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
         if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {

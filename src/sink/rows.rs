@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::files::{FileSettings, FileWriter, Partitioning, Written, check_partition_by};
 use crate::generation::Generation;
 use crate::log::AddAction;
-use crate::schema::View;
+use crate::schema::{StoredFields, View};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
@@ -30,10 +30,15 @@ pub(super) struct AppendFiles {
 
 impl Core {
     /// Writes the snapshot's rows as files that nothing names yet.
-    pub(super) async fn write_snapshot(&self, snapshot: Snapshot, generation: Generation) -> Result<Written> {
+    pub(super) async fn write_snapshot(
+        &self,
+        snapshot: Snapshot,
+        generation: Generation,
+        stored: &StoredFields,
+    ) -> Result<Written> {
         let Snapshot { step, mut rows, known_rows, .. } = snapshot;
         let is_first = self.facts.standing == Standing::Absent;
-        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX })?;
+        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX }, stored)?;
         let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
@@ -48,13 +53,13 @@ impl Core {
     }
 
     /// Writes changes, netted within each step, as files that nothing names yet.
-    pub(super) async fn write_changes(&self, changes: &Changes) -> Result<AppendFiles> {
+    pub(super) async fn write_changes(&self, changes: &Changes, stored: &StoredFields) -> Result<AppendFiles> {
         let ours = self
             .facts
             .ours()
             .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
-        let mut writer = self.file_writer(FILE_PREFIX)?;
+        let mut writer = self.file_writer(FILE_PREFIX, stored)?;
         if netted.num_rows() > 0 {
             writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
         }
@@ -98,8 +103,13 @@ impl Core {
         )))
     }
 
-    fn file_writer(&self, prefix: &'static str) -> Result<FileWriter> {
-        let mut settings = FileSettings { prefix, ..self.settings.files.clone() };
+    fn file_writer(&self, prefix: &'static str, stored: &StoredFields) -> Result<FileWriter> {
+        let mut settings = FileSettings {
+            prefix,
+            always_indexed: self.facts.clustering_roots(),
+            stored_fields: stored.clone(),
+            ..self.settings.files.clone()
+        };
         let in_table = self.facts.metadata.as_ref().and_then(|metadata| metadata.configuration.get(INDEXED_COLUMNS));
         // As in the metadata that a reload is about to write.
         if let Some(text) = in_table.or_else(|| self.settings.properties.get(INDEXED_COLUMNS)) {
@@ -113,7 +123,10 @@ impl Core {
         if self.partition_by().is_empty() {
             return Ok(FileWriter::new(store, schema, &settings, &self.world));
         }
-        let partitioning = Partitioning::new(&schema, self.partition_by())?;
+        let mut partitioning = Partitioning::new(&schema, self.partition_by())?;
+        if self.facts.materializes_partition_columns() {
+            partitioning = partitioning.materialized()?;
+        }
         Ok(FileWriter::partitioned(store, partitioning, &settings, &self.world))
     }
 }

@@ -5,6 +5,7 @@
 mod cli;
 mod connector;
 mod faults;
+mod features;
 mod feeds;
 mod flights;
 mod kills;

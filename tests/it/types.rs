@@ -150,7 +150,8 @@ fn spelled(data_type: &DataType) -> String {
         T::Timestamp(_, Some(_)) => "timestamp".into(),
         T::List(f) => format!("array<{}>", spelled(f.data_type())),
         T::Struct(fields) => {
-            let fields: Vec<String> = fields.iter().map(|f| format!("`{}`:{}", f.name(), spelled(f.data_type()))).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|f| format!("`{}`:{}", f.name(), spelled(f.data_type()))).collect();
             format!("struct<{}>", fields.join(","))
         }
         T::Map(entries, _) => {
@@ -324,6 +325,9 @@ async fn a_variant_is_read_as_its_binaries() {
     sent.rows = RecordBatch::try_new(schema, sent.rows.columns().to_vec()).unwrap();
     let case = sent.deliver(home.path(), 64 << 20).await;
     let entry = fs::read_to_string(home.path().join("table/_delta_log/00000000000000000000.json")).unwrap();
-    assert!(entry.contains(r#"\"type\":\"variant\""#) && entry.contains(r#""readerFeatures":["variantType"]"#), "{entry}");
+    assert!(
+        entry.contains(r#"\"type\":\"variant\""#) && entry.contains(r#""readerFeatures":["variantType"]"#),
+        "{entry}"
+    );
     compare(TEST, "rows", home.path(), &[case], &chance, &["--engines", "polars,deltalake"]);
 }

@@ -1,0 +1,72 @@
+//! Clustered tables: which columns their files need statistics of.
+//!
+//! What lies together is up to whoever clusters the table; commits of ours leave the columns as they are chosen, and
+//! write statistics of them.
+
+use arrow::datatypes::{DataType, Schema};
+use serde_json::Value;
+
+use super::Facts;
+use super::mapping;
+use crate::error::{Error, Result};
+
+/// The domain that names the columns.
+pub(super) const CLUSTERING_DOMAIN: &str = "delta.clustering";
+
+/// The paths of the columns in data files' names, out of the domain's configuration.
+pub(super) fn columns(configuration: &str) -> Result<Vec<Vec<String>>> {
+    let path = |column: &Value| -> Option<Vec<String>> {
+        match column {
+            // The protocol's own example has plain names.
+            Value::String(name) => Some(vec![name.clone()]),
+            Value::Array(names) => names.iter().map(|n| n.as_str().map(str::to_string)).collect(),
+            _ => None,
+        }
+    };
+    let parsed: Option<Value> = serde_json::from_str(configuration).ok();
+    let listed = parsed.as_ref().and_then(|c| c.get("clusteringColumns")?.as_array());
+    listed.and_then(|columns| columns.iter().map(path).collect()).ok_or_else(|| {
+        Error::corrupt(format!("the table's domain {CLUSTERING_DOMAIN} cannot be understood: {configuration}"))
+    })
+}
+
+/// Refuses rows with `schema` where the table is clustered by what they lack, or by what has no bounds.
+pub(super) fn check(facts: &Facts, schema: &Schema) -> Result<()> {
+    const REMEDY: &str = "cluster it by other columns, or by none (ALTER TABLE … CLUSTER BY NONE)";
+    if facts.clustered_by.is_empty() {
+        return Ok(());
+    }
+    let partitioned = facts.metadata.as_ref().is_some_and(|m| !m.partition_columns.is_empty());
+    if partitioned {
+        return Err(Error::incompatible(format!("the table is clustered and partitioned, which cannot be; {REMEDY}")));
+    }
+    let names = mapping::logical_roots(facts)?;
+    for path in &facts.clustered_by {
+        let shown = path.join(".");
+        let root = path.first().map(|root| names.get(root).unwrap_or(root));
+        let Some(root) = root.filter(|_| path.len() == 1) else {
+            return Err(Error::incompatible(format!(
+                "the table is clustered by {shown}, a field of a struct, whose bounds are not written here; {REMEDY}"
+            )));
+        };
+        match schema.fields().iter().find(|f| f.name().eq_ignore_ascii_case(root)) {
+            None => {
+                return Err(Error::incompatible(format!(
+                    "the table is clustered by the column {root:?}, which the view lacks; {REMEDY}"
+                )));
+            }
+            Some(field) if !has_bounds(field.data_type()) => {
+                return Err(Error::incompatible(format!(
+                    "the table is clustered by the column {root:?}, which has the type {} in the view, and no bounds are kept of that; {REMEDY}",
+                    field.data_type()
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn has_bounds(data_type: &DataType) -> bool {
+    !data_type.is_nested() && !matches!(data_type, DataType::Boolean | DataType::Binary)
+}
