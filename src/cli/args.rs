@@ -6,6 +6,7 @@ use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::adopt::AdoptArgs;
 use super::history::HistoryArgs;
 use super::reset::ResetArgs;
 use super::run::RunArgs;
@@ -50,6 +51,8 @@ pub(super) enum Command {
     Show(ShowArgs),
     /// Print the current rows of a view, folded from its changelog
     State(StateArgs),
+    /// Give a table to a connector of another name; its generation goes on
+    Adopt(AdoptArgs),
 }
 
 impl Command {
@@ -62,6 +65,7 @@ impl Command {
             Self::History(_) => ("history", HistoryArgs::OUTPUTS),
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
             Self::State(_) => ("state", StateArgs::OUTPUTS),
+            Self::Adopt(_) => ("adopt", AdoptArgs::OUTPUTS),
         }
     }
 }

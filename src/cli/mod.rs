@@ -2,8 +2,10 @@
 //!
 //! Data goes to stdout, talk to stderr. Nothing is kept between two runs.
 
+mod adopt;
 mod args;
 mod connectors;
+mod consent;
 mod failure;
 mod history;
 mod progress;
@@ -77,6 +79,7 @@ impl Command {
             Self::History(args) => history::run(&args, session),
             Self::Show(args) => show::run(&args, session),
             Self::State(args) => state::run(&args, session),
+            Self::Adopt(args) => adopt::run(&args, session),
         }
     }
 }
