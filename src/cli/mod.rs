@@ -4,6 +4,7 @@
 
 mod adopt;
 mod args;
+mod changes;
 mod connectors;
 mod consent;
 mod failure;
@@ -79,6 +80,7 @@ impl Command {
             Self::History(args) => history::run(&args, session),
             Self::Show(args) => show::run(&args, session),
             Self::State(args) => state::run(&args, session),
+            Self::Changes(args) => changes::run(&args, session),
             Self::Adopt(args) => adopt::run(&args, session),
         }
     }

@@ -57,15 +57,7 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
             stamp.generation, stamp.step
         )));
     }
-    let files = log.live_files(&facts).await?;
-    if let Some(file) = files.iter().find(|f| f.vector.is_some()) {
-        return Err(Error::incompatible(format!(
-            "others deleted rows of the data file {} by a deletion vector, which is not read here; rewrite such files (REORG TABLE … APPLY (PURGE)), or reset the table",
-            file.path
-        )));
-    }
-    // Every path is looked at before any is followed.
-    files.iter().try_for_each(|f| f.object().map(|_| ()))?;
+    let files = readable_files(log, &facts).await?;
     let view = view_schema(metadata)?;
     let fold = Fold { store: Arc::clone(log.store()), files, view, stamp: stamp.clone(), step };
     let rows = if stamp.key.is_empty() { fold.keyless().await? } else { fold.keyed().await? };
@@ -73,7 +65,7 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
 }
 
 /// The stamp, last step and metadata of a table of ours that can be read here.
-fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'a Metadata)> {
+pub(super) fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'a Metadata)> {
     let uri = log.location().uri();
     let ours = match &facts.standing {
         Standing::Absent => return Err(Error::internal(format!("no such table: {uri}"))),
@@ -103,7 +95,21 @@ fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'
     Ok((stamp, ours.last_step, metadata))
 }
 
-fn view_schema(metadata: &Metadata) -> Result<SchemaRef> {
+/// The live files, each of which can be read here.
+pub(super) async fn readable_files(log: &Log, facts: &Facts) -> Result<Vec<LiveFile>> {
+    let files = log.live_files(facts).await?;
+    if let Some(file) = files.iter().find(|f| f.vector.is_some()) {
+        return Err(Error::incompatible(format!(
+            "others deleted rows of the data file {} by a deletion vector, which is not read here; rewrite such files (REORG TABLE … APPLY (PURGE)), or reset the table",
+            file.path
+        )));
+    }
+    // Every path is looked at before any is followed.
+    files.iter().try_for_each(|f| f.object().map(|_| ()))?;
+    Ok(files)
+}
+
+pub(super) fn view_schema(metadata: &Metadata) -> Result<SchemaRef> {
     let table = table_schema(metadata)?;
     let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
     let fields: Vec<FieldRef> = table.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
@@ -280,7 +286,7 @@ fn marks(batch: &RecordBatch, path: &str, generation: Generation, until: Step) -
 }
 
 /// The continuity columns, then `fields`.
-fn marked(fields: Vec<FieldRef>) -> SchemaRef {
+pub(super) fn marked(fields: Vec<FieldRef>) -> SchemaRef {
     let mut all = row_columns().to_vec();
     all.extend(fields);
     Arc::new(Schema::new(all))
@@ -292,7 +298,7 @@ fn values(batch: &RecordBatch) -> &[ArrayRef] {
 }
 
 /// The rows at these places of a file of `all` rows.
-fn selection(mut rows: Vec<usize>, all: usize) -> RowSelection {
+pub(super) fn selection(mut rows: Vec<usize>, all: usize) -> RowSelection {
     rows.sort_unstable();
     let mut selectors: Vec<RowSelector> = Vec::new();
     let mut next = 0;
