@@ -33,7 +33,7 @@ use crate::step::Step;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Rows have the columns __generation, __step and __op first, and come in step order. A line of JSON on stderr says what
-they are: \"reload\" (empty the target, then apply them), \"changes\" (apply them) or \"nothing\". With --output FILE
+they are: \"reload\" (empty the target, then apply them), \"changes\" (apply them) or \"nothing\". With --to FILE
 and -o json that document stands on stdout. The bookmark moves last: whatever fails, the next call gives the rows again.")]
 pub(super) struct ChangesArgs {
     #[command(flatten)]
@@ -52,16 +52,16 @@ pub(super) struct ChangesArgs {
     format: Form,
     /// The file for the rows, which appears when it is complete; absent: stdout
     #[arg(long, value_name = "FILE", required_if_eq("format", "parquet"))]
-    output: Option<PathBuf>,
+    to: Option<PathBuf>,
     /// Say what the rows are by the exit code too: 0 changes, 10 a reload, 11 nothing
     #[arg(long)]
     exit_code: bool,
 }
 
 impl ChangesArgs {
-    /// The formats in which rows are printed, text being the same as NDJSON; with --output, those of what they are.
+    /// The formats in which rows are printed, text being the same as NDJSON; with --to, those of what they are.
     pub(super) fn outputs(&self) -> &'static [Output] {
-        if self.output.is_some() { &[Output::Text, Output::Json] } else { &[Output::Text, Output::Ndjson] }
+        if self.to.is_some() { &[Output::Text, Output::Json] } else { &[Output::Text, Output::Ndjson] }
     }
 }
 
@@ -145,7 +145,7 @@ enum Out {
 
 impl Out {
     fn open(args: &ChangesArgs, schema: &SchemaRef, world: &World) -> Result<Self> {
-        let Some(path) = &args.output else { return Ok(Self::Lines(BufWriter::new(io::stdout()))) };
+        let Some(path) = &args.to else { return Ok(Self::Lines(BufWriter::new(io::stdout()))) };
         let file = StagedFile::create(path, &world.ids)?;
         if args.format == Form::Ndjson {
             return Ok(Self::LinesFile(BufWriter::new(file)));
