@@ -6,6 +6,8 @@ use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use super::adopt::AdoptArgs;
+use super::changes::ChangesArgs;
 use super::history::HistoryArgs;
 use super::reset::ResetArgs;
 use super::run::RunArgs;
@@ -50,6 +52,10 @@ pub(super) enum Command {
     Show(ShowArgs),
     /// Print the current rows of a view, folded from its changelog
     State(StateArgs),
+    /// Print the rows beyond a bookmark, once nothing between is known to be missing; for batch jobs
+    Changes(ChangesArgs),
+    /// Give a table to a connector of another name; its generation goes on
+    Adopt(AdoptArgs),
 }
 
 impl Command {
@@ -62,6 +68,8 @@ impl Command {
             Self::History(_) => ("history", HistoryArgs::OUTPUTS),
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
             Self::State(_) => ("state", StateArgs::OUTPUTS),
+            Self::Changes(args) => ("changes", args.outputs()),
+            Self::Adopt(_) => ("adopt", AdoptArgs::OUTPUTS),
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! Data goes to stdout, talk to stderr. Nothing is kept between two runs.
 
+mod adopt;
 mod args;
+mod changes;
 mod connectors;
+mod consent;
 mod failure;
 mod history;
 mod progress;
@@ -77,6 +80,8 @@ impl Command {
             Self::History(args) => history::run(&args, session),
             Self::Show(args) => show::run(&args, session),
             Self::State(args) => state::run(&args, session),
+            Self::Changes(args) => changes::run(&args, session),
+            Self::Adopt(args) => adopt::run(&args, session),
         }
     }
 }

@@ -1,14 +1,12 @@
 //! `cutover reset`: reloads of tables, one after another, each after a look and a confirmation.
 
-use std::env;
-use std::io::{self, IsTerminal};
-
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Session;
 use super::args::Output;
 use super::connectors;
+use super::consent::{Question, who};
 use super::failure;
 use super::progress::{Board, TICK};
 use super::signals::Signals;
@@ -67,15 +65,6 @@ impl ResetArgs {
 fn parse_generation(text: &str) -> Result<Generation, String> {
     let number = text.parse().map_err(|_| "a generation is a number".to_string())?;
     Generation::new(number).map_err(|e| e.message().to_string())
-}
-
-/// The user and the machine, by the environment first.
-fn who() -> String {
-    let variable = |name: &str| env::var(name).ok().filter(|v| !v.is_empty());
-    let user = variable("USER").or_else(|| variable("LOGNAME"));
-    let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-    let host = variable("HOSTNAME");
-    format!("{user}@{}", host.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()))
 }
 
 /// Runs the command; the exit code.
@@ -173,43 +162,15 @@ impl Desk<'_> {
         applied
     }
 
-    /// Asks for the connector's name, where somebody can answer.
     async fn confirm(&mut self, config: &ConnectorConfig, preview: &ResetPreview) -> Result<()> {
         let name = config.name.to_string();
-        let busy = self.busy_seconds(preview);
-        let busy = busy.map(|s| {
-            format!("somebody committed to the table {s} s ago, and a process that still delivers to it will be fenced")
-        });
-        let can_ask = !self.session.global.no_input && self.session.talk.is_terminal() && io::stdin().is_terminal();
-        if !can_ask {
-            let busy = busy.map(|busy| format!(" ({busy})")).unwrap_or_default();
-            return Err(Error::refused(format!("a reset replaces every row{busy}; confirm it with --yes")));
-        }
-        let busy = busy.map(|busy| format!("Attention: {busy}.\n")).unwrap_or_default();
-        let question = format!("{}\n{busy}Type the connector's name to go on: ", plan_line(&name, preview));
-        self.session.talk.ask(&question);
-        let read = tokio::task::spawn_blocking(|| {
-            let mut answer = String::new();
-            io::stdin().read_line(&mut answer).map(|_| answer)
-        });
-        let answer = tokio::select! {
-            answer = read => answer.map_err(|e| Error::internal("the answer was not read").with_source(e))?,
-            () = self.signals.stop() => return Err(Error::refused("not confirmed: stopped by a signal")),
+        let question = Question {
+            plan: plan_line(&name, preview),
+            deed: "a reset replaces every row",
+            answers: &[&name, config.name.connector()],
+            last_millis: preview.ours.as_ref().and_then(|ours| ours.last_millis),
         };
-        let answer =
-            answer.map_err(|e| Error::refused("the answer cannot be read; confirm with --yes").with_source(e))?;
-        let answer = answer.trim();
-        if answer == name || answer == config.name.connector() {
-            return Ok(());
-        }
-        Err(Error::refused(format!("not confirmed: the answer was not {name}")))
-    }
-
-    /// How long ago somebody committed, if that was in the last minute.
-    fn busy_seconds(&self, preview: &ResetPreview) -> Option<i64> {
-        let last = preview.ours.as_ref()?.last_millis?;
-        let ago = self.world.clock.unix_millis().saturating_sub(last);
-        (ago < 60_000).then_some(ago.max(0) / 1000)
+        question.ask(self.session, &mut self.signals, &self.world).await
     }
 }
 

@@ -95,8 +95,12 @@ pub(super) fn print(line: &str) -> Result<()> {
 
 /// Prints one JSON document in one line.
 pub(super) fn print_json(document: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string(document).map_err(|e| Error::internal("the output is no JSON").with_source(e))?;
-    print(&text)
+    print(&json(document)?)
+}
+
+/// A document as JSON in one line.
+pub(super) fn json(document: &impl Serialize) -> Result<String> {
+    serde_json::to_string(document).map_err(|e| Error::internal("the output is no JSON").with_source(e))
 }
 
 #[cfg(test)]

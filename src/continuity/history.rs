@@ -5,7 +5,8 @@ use std::fmt;
 
 use crate::continuity::commit::{Author, Commit, FileId, Table};
 use crate::continuity::stamp::{
-    CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION, TXN_STEP, TableStamp,
+    AdoptStamp, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION,
+    TXN_STEP, TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;
@@ -319,6 +320,15 @@ impl History {
             self.find(at, Rule::Chain, format!("the commit id {} stands in two versions", stamp.commit));
         }
         self.check_fence(commit, stamp);
+        if let Some(adopt) = &stamp.adopt
+            && let Some(why) = self.misadopted(commit, stamp, adopt)
+        {
+            self.find(
+                at,
+                Rule::Fence,
+                format!("the connector {} takes the table of {}: {why}", stamp.connector, adopt.from),
+            );
+        }
         if stamp.kind == Kind::Reload {
             self.check_reload(commit, stamp);
         } else {
@@ -348,7 +358,7 @@ impl History {
             if stamp.epoch > before.epoch && !matches!(stamp.kind, Kind::Mark | Kind::Reload) {
                 self.find(at, Rule::Fence, format!("the epoch {} begins without a claim", stamp.epoch));
             }
-            if stamp.connector != before.connector {
+            if stamp.connector != before.connector && stamp.adopt.is_none() {
                 self.find(
                     at,
                     Rule::Fence,
@@ -378,6 +388,32 @@ impl History {
             }
             _ => {}
         }
+    }
+
+    /// Why a commit that gives the table to another connector is not the one that may; `None` when it is.
+    fn misadopted(&self, commit: &Commit, stamp: &CommitStamp, adopt: &AdoptStamp) -> Option<String> {
+        if stamp.kind != Kind::Mark {
+            return Some(format!("only a mark may, this is the {}", stamp.kind));
+        }
+        if let Some(before) = self.last.as_ref().map(|l| &l.stamp) {
+            if before.connector != adopt.from {
+                return Some(format!("it belonged to {}", before.connector));
+            }
+            if stamp.epoch <= before.epoch {
+                return Some(format!("it claims no epoch after {}", before.epoch));
+            }
+        }
+        let Some(after) = &commit.table else { return Some("the table properties keep the name".into()) };
+        if after.properties.get(CONNECTOR_PROPERTY) != Some(&stamp.connector) {
+            return Some("the table properties have another name".into());
+        }
+        let before = self.table.as_ref()?;
+        if before.properties.get(CONNECTOR_PROPERTY) != Some(&adopt.from) {
+            return Some("the table properties had another name".into());
+        }
+        let mut expected = before.clone();
+        expected.properties.insert(CONNECTOR_PROPERTY.into(), stamp.connector.clone());
+        (*after != expected).then(|| "the metadata changes beyond the name".into())
     }
 
     fn check_reload(&mut self, commit: &Commit, stamp: &CommitStamp) {
@@ -509,6 +545,7 @@ impl History {
             self.find(at, Rule::Reload, format!("the {} removes the file {}", stamp.kind, removed.file.path));
         }
         if stamp.kind != Kind::Reload
+            && stamp.adopt.is_none()
             && commit.table.as_ref().is_some_and(|t| TableStamp::decode(&t.properties).ok().flatten() != self.stamp)
         {
             self.find(

@@ -52,6 +52,7 @@ impl Model {
             digest_total: Some(Digest::EMPTY),
             source: None,
             reset: None,
+            adopt: None,
         };
         let mut model =
             Self { commits: Vec::new(), table: Table::default(), live: Vec::new(), last: last.clone(), drawn: 0 };

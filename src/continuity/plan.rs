@@ -130,6 +130,49 @@ pub enum AppendPlan {
     AlreadyApplied,
 }
 
+/// What giving a table to another connector is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdoptPlan {
+    /// Commit it.
+    Go {
+        /// The epoch that it takes.
+        epoch: Epoch,
+        /// The connector that the table belongs to until then.
+        from: String,
+    },
+    /// The table belongs to that connector.
+    AlreadyApplied,
+}
+
+/// Plans giving the table to `connector`. What drifted stays so: a reset by the connector repairs it.
+pub fn adopt(standing: &Standing, connector: &str) -> Result<AdoptPlan> {
+    let ours = match standing {
+        Standing::Absent => return Err(Error::internal("no such table; a connector's first run makes it")),
+        Standing::Foreign => {
+            return Err(Error::refused(
+                "the table is not ours, so it has no connector to change; a connector with on_existing = \"truncate\" replaces its rows",
+            ));
+        }
+        Standing::Ours(ours) => ours,
+    };
+    let Some(stamp) = &ours.stamp else {
+        return Err(Error::continuity_lost(format!(
+            "the table lost the properties that a reload writes; repair it with a reset by the connector {}, then adopt it",
+            ours.connector
+        )));
+    };
+    if stamp.connector != ours.connector {
+        return Err(Error::continuity_lost(format!(
+            "the table's properties say that it belongs to {}, our last commit says {}; repair it with a reset by the latter",
+            stamp.connector, ours.connector
+        )));
+    }
+    if ours.connector == connector {
+        return Ok(AdoptPlan::AlreadyApplied);
+    }
+    Ok(AdoptPlan::Go { epoch: ours.epoch.next()?, from: ours.connector.clone() })
+}
+
 /// The epoch of a new claim on a table of ours.
 pub fn claim(ours: &Ours, identity: &Identity) -> Result<Epoch> {
     same_connector(ours, identity)?;
@@ -172,6 +215,11 @@ pub fn reload(
         }
         return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
     };
+    if let Some(claim) = claim
+        && ours.connector != identity.connector
+    {
+        check_claim(ours, claim)?;
+    }
     same_connector(ours, identity)?;
     if ours.stamp.as_ref().is_some_and(|s| s.commit == request.commit) {
         return Ok(ReloadPlan::AlreadyApplied);
@@ -276,7 +324,7 @@ fn same_connector(ours: &Ours, identity: &Identity) -> Result<()> {
         return Ok(());
     }
     Err(Error::refused(format!(
-        "the table belongs to the connector {}, not to {}; choose another uri, or let the connector keep its name",
+        "the table belongs to the connector {}, not to {}; choose another uri, or give the table to this one with `cutover adopt`",
         ours.connector, identity.connector
     )))
 }

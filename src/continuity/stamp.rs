@@ -37,9 +37,10 @@ pub const FILE_PREFIX: &str = "cutover-";
 pub const FIRST_LOAD_PREFIX: &str = "cutover-load-";
 /// The property that makes other engines forget `txn`; a table that sets it cannot be ours.
 pub const TXN_RETENTION: &str = "delta.setTransactionRetentionDuration";
+/// The property with the connector's full name, which an adoption changes alone.
+pub const CONNECTOR_PROPERTY: &str = "cutover.connector";
 
 const CONTRACT_PROPERTY: &str = "cutover.contract";
-const CONNECTOR: &str = "cutover.connector";
 const GENERATION: &str = "cutover.generation";
 const STEP: &str = "cutover.step";
 const MODE: &str = "cutover.mode";
@@ -151,6 +152,17 @@ pub struct ResetStamp {
     pub why: String,
 }
 
+/// Which connector a table belonged to before, who gave it to another, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptStamp {
+    /// The connector's full name until here.
+    pub from: String,
+    /// Who asked.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
 /// The `userMetadata` of each commit of ours, as compact JSON; `cutover` stands first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitStamp {
@@ -186,6 +198,9 @@ pub struct CommitStamp {
     /// For a reload that somebody asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<ResetStamp>,
+    /// For a mark that gives the table to another connector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<AdoptStamp>,
 }
 
 impl CommitStamp {
@@ -243,7 +258,7 @@ impl TableStamp {
         let key = serde_json::Value::from(self.key.clone()).to_string();
         [
             (CONTRACT_PROPERTY, CONTRACT.to_string()),
-            (CONNECTOR, self.connector.clone()),
+            (CONNECTOR_PROPERTY, self.connector.clone()),
             (GENERATION, self.generation.to_string()),
             (STEP, self.step.to_string()),
             (MODE, self.mode.to_string()),
@@ -286,7 +301,7 @@ impl TableStamp {
         }
         let word = |key: &str| text(key).map(str::to_string);
         Ok(Some(Self {
-            connector: word(CONNECTOR)?,
+            connector: word(CONNECTOR_PROPERTY)?,
             generation: Generation::new(number(GENERATION)?)?,
             step: Step::new(number(STEP)?)?,
             mode: text(MODE)?

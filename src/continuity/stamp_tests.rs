@@ -8,7 +8,8 @@ fn any_stamp() -> impl Strategy<Value = CommitStamp> {
     let counters =
         (1..i64::MAX as u64, 1..i64::MAX as u64, proptest::option::of(0..=Step::MAX.get()), 0..=Step::MAX.get());
     let contents = (any::<[u64; 3]>(), any::<u128>(), proptest::option::of(any::<u128>()));
-    let extra = (proptest::option::of(".*"), proptest::option::of((".*", ".*", ".*")));
+    let who = || proptest::option::of((".*", ".*", ".*"));
+    let extra = (proptest::option::of(".*"), who(), who());
     (kind, ids, counters, contents, extra).prop_map(|(kind, ids, counters, contents, extra)| CommitStamp {
         cutover: CONTRACT,
         kind,
@@ -24,6 +25,7 @@ fn any_stamp() -> impl Strategy<Value = CommitStamp> {
         digest_total: contents.2.map(Digest::from_u128),
         source: extra.0,
         reset: extra.1.map(|(id, who, why)| ResetStamp { id, who, why }),
+        adopt: extra.2.map(|(from, who, why)| AdoptStamp { from, who, why }),
     })
 }
 

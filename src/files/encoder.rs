@@ -95,12 +95,6 @@ impl Job {
         self.stored.fields().iter().take(count)
     }
 
-    /// Partition values by the names that the table's files have for their columns.
-    fn stored_values(&self, values: PartitionValues) -> PartitionValues {
-        let stored = |name: &String| self.stored_fields.as_ref()?.get(name).map(|field| field.name().clone());
-        values.into_iter().map(|(name, value)| (stored(&name).unwrap_or(name), value)).collect()
-    }
-
     pub(super) fn target_file_size(&self) -> u64 {
         self.target_file_size
     }
@@ -212,7 +206,6 @@ pub(super) struct OpenFile {
 impl OpenFile {
     pub(super) fn new(job: &Job, overlap: Overlap, partition_values: PartitionValues) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
-        let partition_values = job.stored_values(partition_values);
         let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.stored), options)
             .map_err(|e| not_encoded(&name, e))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, take};
-use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -22,7 +22,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
 use crate::files::relabel;
-use crate::log::LiveFile;
+use crate::log::{Facts, LiveFile, Log};
 use crate::schema::{StoredFields, kept_type};
 use crate::store::store_error;
 
@@ -43,6 +43,11 @@ pub(super) struct Origin {
 }
 
 impl Origin {
+    /// The files of the table of `facts`, which has the columns `table`.
+    pub(super) fn of(log: &Log, facts: &Facts, table: &Schema) -> Result<Self> {
+        Ok(Self { store: Arc::clone(log.store()), stored: log.stored_fields(facts, table)? })
+    }
+
     /// The column as the files hold it.
     fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
         self.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)

@@ -1,12 +1,17 @@
 //! A table seen from outside: what any reader can check, without claim, configuration or daemon.
 
+mod bookmark;
+pub mod changes;
 mod data_file;
 mod history;
+mod in_order;
 pub mod json_rows;
 mod show;
+pub mod staged;
 pub mod state;
 mod verify;
 
+pub use bookmark::Bookmark;
 pub use history::{Entry, history};
 pub use show::{Shown, show};
 pub use verify::{Report, Verdict, verify};

@@ -56,24 +56,16 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
             stamp.generation, stamp.step
         )));
     }
-    let files = log.live_files(&facts).await?;
-    if let Some(file) = files.iter().find(|f| f.vector.is_some()) {
-        return Err(Error::incompatible(format!(
-            "others deleted rows of the data file {} by a deletion vector, which is not read here; rewrite such files (REORG TABLE … APPLY (PURGE)), or reset the table",
-            file.path
-        )));
-    }
-    // Every path is looked at before any is followed.
-    files.iter().try_for_each(|f| f.object().map(|_| ()))?;
+    let files = readable_files(log, &facts).await?;
     let table = table_schema(metadata)?;
-    let from = Origin { store: Arc::clone(log.store()), stored: log.stored_fields(&facts, &table)? };
+    let from = Origin::of(log, &facts, &table)?;
     let fold = Fold { from, files, view: view_schema(&table), stamp: stamp.clone(), step };
     let rows = if stamp.key.is_empty() { fold.keyless().await? } else { fold.keyed().await? };
     Ok(State { generation: stamp.generation, step, schema: fold.view, rows })
 }
 
 /// The stamp, last step and metadata of a table of ours that can be read here.
-fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'a Metadata)> {
+pub(super) fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'a Metadata)> {
     let uri = log.location().uri();
     let ours = match &facts.standing {
         Standing::Absent => return Err(Error::internal(format!("no such table: {uri}"))),
@@ -97,7 +89,21 @@ fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStamp, Step, &'
     Ok((stamp, ours.last_step, metadata))
 }
 
-fn view_schema(table: &Schema) -> SchemaRef {
+/// The live files, each of which can be read here.
+pub(super) async fn readable_files(log: &Log, facts: &Facts) -> Result<Vec<LiveFile>> {
+    let files = log.live_files(facts).await?;
+    if let Some(file) = files.iter().find(|f| f.vector.is_some()) {
+        return Err(Error::incompatible(format!(
+            "others deleted rows of the data file {} by a deletion vector, which is not read here; rewrite such files (REORG TABLE … APPLY (PURGE)), or reset the table",
+            file.path
+        )));
+    }
+    // Every path is looked at before any is followed.
+    files.iter().try_for_each(|f| f.object().map(|_| ()))?;
+    Ok(files)
+}
+
+pub(super) fn view_schema(table: &Schema) -> SchemaRef {
     let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
     let fields: Vec<FieldRef> = table.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
     Arc::new(Schema::new(fields))
@@ -273,7 +279,7 @@ fn marks(batch: &RecordBatch, path: &str, generation: Generation, until: Step) -
 }
 
 /// The continuity columns, then `fields`.
-fn marked(fields: Vec<FieldRef>) -> SchemaRef {
+pub(super) fn marked(fields: Vec<FieldRef>) -> SchemaRef {
     let mut all = row_columns().to_vec();
     all.extend(fields);
     Arc::new(Schema::new(all))
@@ -285,7 +291,7 @@ fn values(batch: &RecordBatch) -> &[ArrayRef] {
 }
 
 /// The rows at these places of a file of `all` rows.
-fn selection(mut rows: Vec<usize>, all: usize) -> RowSelection {
+pub(super) fn selection(mut rows: Vec<usize>, all: usize) -> RowSelection {
     rows.sort_unstable();
     let mut selectors: Vec<RowSelector> = Vec::new();
     let mut next = 0;

@@ -1,15 +1,18 @@
 //! One log entry: our actions as JSON lines, and anybody's lines as a [`Commit`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{features, mapping};
 use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Table};
-use crate::continuity::stamp::{CommitStamp, Kind, USER_METADATA};
+use crate::continuity::stamp::{COLUMN_STEP, CommitStamp, Kind, USER_METADATA};
 use crate::error::{Error, Result};
 
 /// The `metaData` action.
@@ -243,7 +246,7 @@ fn take_action(
         }
         "add" => {
             let add: FileAction = serde_json::from_str(value)?;
-            let records = add.stats.as_deref().and_then(records_of);
+            let records = add.stats.as_deref().and_then(|stats| FileStats::read(stats).records);
             let deleted =
                 add.deletion_vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
             commit.adds.push(Added {
@@ -289,14 +292,59 @@ fn author(info: &Value, first: bool) -> Author {
     }
 }
 
-/// `numRecords` of a file's statistics.
-pub(super) fn records_of(stats: &str) -> Option<u64> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Records {
-        num_records: Option<u64>,
+/// What is used of a file's statistics.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FileStats {
+    /// `numRecords`.
+    pub(super) records: Option<u64>,
+    /// Bounds of the rows' steps.
+    pub(super) steps: Option<(i64, i64)>,
+}
+
+impl FileStats {
+    /// The statistics in this JSON; nothing where it is not understood.
+    pub(super) fn read(stats: &str) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Stats {
+            num_records: Option<u64>,
+            min_values: Option<StepBound>,
+            max_values: Option<StepBound>,
+        }
+        let Ok(stats) = serde_json::from_str::<Stats>(stats) else { return Self::default() };
+        let bound = |values: Option<StepBound>| values.and_then(|bound| bound.0);
+        let steps = bound(stats.min_values).zip(bound(stats.max_values));
+        Self { records: stats.num_records, steps }
     }
-    serde_json::from_str::<Records>(stats).ok()?.num_records
+}
+
+/// The step among the bounds of a file's columns; the others are passed over.
+struct StepBound(Option<i64>);
+
+impl<'de> Deserialize<'de> for StepBound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Bounds;
+        impl<'de> Visitor<'de> for Bounds {
+            type Value = StepBound;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bounds by column")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<StepBound, A::Error> {
+                let mut step = None;
+                while let Some(column) = map.next_key::<Cow<'de, str>>()? {
+                    if column == COLUMN_STEP {
+                        step = map.next_value::<Value>()?.as_i64();
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(StepBound(step))
+            }
+        }
+        deserializer.deserialize_map(Bounds)
+    }
 }
 
 /// What `add` and `remove` share.
@@ -340,6 +388,26 @@ pub(super) struct TxnAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_tell_the_steps_where_they_hold_both_bounds() {
+        let cases = [
+            (
+                r#"{"numRecords":3,"minValues":{"a":{"__step":9},"__step":4},"maxValues":{"__step":7}}"#,
+                Some(3),
+                Some((4, 7)),
+            ),
+            (r#"{"numRecords":3,"minValues":{"__step":4},"maxValues":{"\u005f_step":7}}"#, Some(3), Some((4, 7))),
+            (r#"{"numRecords":3,"minValues":{"__step":4},"maxValues":{}}"#, Some(3), None),
+            (r#"{"numRecords":3,"minValues":{"__step":"4"},"maxValues":{"__step":"7"}}"#, Some(3), None),
+            (r#"{"numRecords":3}"#, Some(3), None),
+            ("damaged", None, None),
+        ];
+        for (text, records, steps) in cases {
+            let stats = FileStats::read(text);
+            assert_eq!((stats.records, stats.steps), (records, steps), "{text}");
+        }
+    }
 
     #[test]
     fn intervals_are_read_in_the_units_that_people_write() {

@@ -231,22 +231,25 @@ impl Log {
     async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
-        // What others did is judged against what stood before it. A reload says that itself; an append of ours changes
-        // neither metadata nor the files that were live before it.
+        // What others did is judged against what stood before it. A reload or an adoption says that itself; another
+        // commit of ours changes neither metadata nor the files that were live before it.
         let kind = first.stamp().map(|s| s.kind);
         let before = match kind {
-            Some(Kind::Reload) => None,
+            Some(_) if first.table.is_some() => None,
             Some(_) => Some(first.version),
             None => first.version.checked_sub(1),
         };
+        let adopted = since.iter().any(|c| c.stamp().is_some_and(|s| s.adopt.is_some()));
+        let changed = foreign().any(|c| c.table.is_some());
         let (needs_table, needs_files) =
-            (foreign().any(|c| c.table.is_some()), foreign().any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
+            (adopted || changed, foreign().any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
         let mut history = History::from_the_middle(None);
         if let Some(before) = before {
             if needs_table {
                 match self.kernel.replay(Some(before)).await {
                     Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
                     Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                    Err(_) if !changed => {}
                     Err(_) => {
                         return Ok(Some(
                             "others changed the metadata, and what it was before cannot be read any more".into(),

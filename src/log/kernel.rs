@@ -14,7 +14,7 @@ use object_store::path::Path;
 use serde_json::{Value, json};
 
 use super::clustering::CLUSTERING_DOMAIN;
-use super::entry::{Metadata, Protocol, records_of, vector_id};
+use super::entry::{FileStats, Metadata, Protocol, vector_id};
 use super::features::{self, CLUSTERING, ROW_TRACKING};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
@@ -38,6 +38,8 @@ pub struct LiveFile {
     pub modified_millis: i64,
     /// Its rows, after the deletion vector, where statistics tell.
     pub rows: Option<u64>,
+    /// Bounds of its rows' steps, where statistics tell.
+    pub steps: Option<(i64, i64)>,
     /// The first row id, in tables that track rows.
     pub base_row_id: Option<i64>,
     /// The version that row tracking names.
@@ -301,14 +303,15 @@ fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
     for row in 0..batch.num_rows() {
         let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
         let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
-        let records = if stats.is_valid(row) { records_of(stats.value(row)) } else { None };
+        let stats = if stats.is_valid(row) { FileStats::read(stats.value(row)) } else { FileStats::default() };
         files.push(LiveFile {
             path: path.value(row).to_string(),
             vector,
             partition_values: string_map(partitions, row)?,
             size: size.value(row),
             modified_millis: modified.value(row),
-            rows: records.map(|n| n.saturating_sub(deleted)),
+            rows: stats.records.map(|n| n.saturating_sub(deleted)),
+            steps: stats.steps,
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
         });

@@ -16,7 +16,7 @@ use crate::log::{Cadence, Entry, Facts, Log, Metadata, Outcome, Proposal};
 use crate::schema::View;
 
 /// A commit gives up when others came first this often.
-const MOST_CONFLICTS: u32 = 50;
+pub(super) const MOST_CONFLICTS: u32 = 50;
 
 /// A table, what is known of it, and who looks at it.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //!                                                  └─ append(changes)
 //! ```
 
+mod adopt;
 mod commit;
 mod keys;
 mod progress;
@@ -15,6 +16,7 @@ mod rows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
 pub use self::progress::Progress;
 use crate::change::Changes;
@@ -415,6 +417,7 @@ impl Core {
             digest_total: None,
             source: None,
             reset: None,
+            adopt: None,
         }
     }
 }

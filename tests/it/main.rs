@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
+mod adopt;
+mod changes;
 mod cli;
 mod connector;
 mod faults;

@@ -308,6 +308,14 @@ impl Readers {
         self.answer("expect.py", args)
     }
 
+    /// Rewrites a table's files as other engines do, changing no row: `compact`, or `z_order` by name and step.
+    pub(crate) fn optimize(&self, table: &str, how: &str) {
+        let call = if how == "compact" { "compact()" } else { "z_order(['name', '__step'])" };
+        let code = format!("import sys, deltalake; deltalake.DeltaTable(sys.argv[1]).optimize.{call}");
+        let ran = Ran::of(Command::new(&self.python).args(["-c", &code, table]).output().unwrap());
+        assert_eq!(ran.code, Some(0), "{how}: {}", ran.stderr);
+    }
+
     fn answer(&self, script: &str, args: &[&str]) -> Value {
         let ran = Ran::of(self.command(script, args).output().unwrap());
         assert_eq!(ran.code, Some(0), "{script} {args:?}: {}{}", ran.stdout, ran.stderr);
