@@ -13,6 +13,7 @@ seed=${2:-$((RANDOM * 32768 + RANDOM))}
 export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
 export CUTOVER_KILLS=${CUTOVER_KILLS:-200}
 export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PREDICATES:-3000}
+export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
 races=${CUTOVER_RACES:-10}
 
 run() {
@@ -31,6 +32,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run readers::
     run kills::
     run types::
+    run partitions::
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))
         run two_writers:: feeds::

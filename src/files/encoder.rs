@@ -13,7 +13,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::partition::{PartitionValues, Partitioning};
 use super::relabel::relabel;
-use super::spread::Spread;
+use super::spread::{Share, Spread};
 use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
 use super::{DataFile, FileSettings, Written};
@@ -95,6 +95,10 @@ impl Job {
         self.stored.fields().iter().take(count)
     }
 
+    pub(super) fn is_partitioned(&self) -> bool {
+        self.partitioning.is_some()
+    }
+
     pub(super) fn target_file_size(&self) -> u64 {
         self.target_file_size
     }
@@ -119,12 +123,21 @@ pub(super) struct Encoder {
     open: Option<OpenFile>,
     /// What stands in for `open` when the rows are partitioned.
     spread: Option<Box<Spread>>,
+    share: Share,
+    /// Slices so far.
+    slices: u64,
     written: Written,
 }
 
 impl Encoder {
     pub(super) fn new(job: Arc<Job>, overlap: Overlap) -> Self {
-        Self { job, overlap, open: None, spread: None, written: Written::default() }
+        Self { job, overlap, open: None, spread: None, share: Share::WHOLE, slices: 0, written: Written::default() }
+    }
+
+    /// The same for one of several that each get every slice of partitioned rows.
+    pub(super) fn sharing(mut self, share: Share) -> Self {
+        self.share = share;
+        self
     }
 
     /// Adds rows; ends the file when it reaches the target size.
@@ -134,11 +147,14 @@ impl Encoder {
         if slice.num_rows() == 0 {
             return Ok(());
         }
-        self.written.digest = self.written.digest.plus(Digest::of(slice)?);
+        self.slices += 1;
+        if self.share.counts(self.slices) {
+            self.written.digest = self.written.digest.plus(Digest::of(slice)?);
+        }
         if let Some(partitioning) = &self.job.partitioning {
             let spread = match &mut self.spread {
                 Some(spread) => spread,
-                none => none.insert(Box::new(Spread::new(partitioning, self.overlap)?)),
+                none => none.insert(Box::new(Spread::new(partitioning, self.overlap, self.share)?)),
             };
             let done = spread.add(&self.job, partitioning, slice).await?;
             self.take(done);

@@ -11,6 +11,7 @@ use arrow::compute::take_record_batch;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use twox_hash::XxHash3_64;
 
 use super::DataFile;
 use super::encoder::{Job, OpenFile};
@@ -32,14 +33,48 @@ const MOST_ENDING: usize = 8;
 /// What a partition with held rows takes beside them.
 const HELD_OVERHEAD: usize = 256;
 
+/// The rows of a partition in one slice that are worth an encoder of their own.
+const MANY_ROWS: usize = 8192;
+
 /// The bytes of a row's partition columns, which are equal when these are.
 type Tuple = Box<[u8]>;
+
+/// Which rows of the slices that each of a writer's encoders gets are one encoder's own.
+///
+/// A partition with few rows in a slice has one encoder, so that it ends up in one file. One with many is taken by
+/// each in turn, so that a single huge partition keeps all of them busy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    place: u64,
+    of: u64,
+}
+
+impl Share {
+    /// Every row, for an encoder without others beside it.
+    pub(super) const WHOLE: Self = Self { place: 0, of: 1 };
+
+    /// That of the encoder at `place` of `of`.
+    pub(super) fn new(place: usize, of: usize) -> Self {
+        Self { place: place as u64, of: (of as u64).max(1) }
+    }
+
+    /// Whether what concerns the slice with this number as a whole is this encoder's.
+    pub(super) fn counts(self, slice: u64) -> bool {
+        slice % self.of == self.place
+    }
+
+    fn takes(self, group: &Group, slice: u64) -> bool {
+        let turn = if group.rows.len() < MANY_ROWS { 0 } else { slice };
+        self.of == 1 || XxHash3_64::oneshot(&group.tuple).wrapping_add(turn) % self.of == self.place
+    }
+}
 
 /// The rows of one encoder that are not in complete files yet.
 pub(super) struct Spread {
     tuples: RowKeys,
     rows: RowKeys,
     overlap: Overlap,
+    share: Share,
     open: HashMap<Tuple, Open>,
     held: HashMap<Tuple, Held>,
     held_bytes: usize,
@@ -76,7 +111,7 @@ struct Group {
 }
 
 impl Spread {
-    pub(super) fn new(partitioning: &Partitioning, overlap: Overlap) -> Result<Self> {
+    pub(super) fn new(partitioning: &Partitioning, overlap: Overlap, share: Share) -> Result<Self> {
         let empty = RecordBatch::new_empty(Arc::clone(partitioning.schema()));
         let stored: Vec<_> =
             partitioning.file_schema().fields().iter().map(|f| new_empty_array(f.data_type())).collect();
@@ -84,6 +119,7 @@ impl Spread {
             tuples: RowKeys::new(&partitioning.keys(&empty))?,
             rows: RowKeys::new(&stored)?,
             overlap,
+            share,
             open: HashMap::new(),
             held: HashMap::new(),
             held_bytes: 0,
@@ -94,7 +130,7 @@ impl Spread {
         })
     }
 
-    /// Adds rows; the files that were completed since the last call.
+    /// Adds the rows of `slice` that are its own; the files that were completed since the last call.
     pub(super) async fn add(
         &mut self,
         job: &Arc<Job>,
@@ -107,7 +143,8 @@ impl Spread {
         let rows = partitioning.file_rows(slice)?;
         let bytes = super::slices::batch_bytes(&rows);
         let mut to_hold: Vec<(Tuple, Vec<u32>)> = Vec::new();
-        for group in groups {
+        let (share, number) = (self.share, self.slices);
+        for group in groups.into_iter().filter(|group| share.takes(group, number)) {
             let Some(first) = group.rows.first() else { continue };
             let values = if self.open.contains_key(&group.tuple) || self.held.contains_key(&group.tuple) {
                 None

@@ -85,7 +85,8 @@ async fn each_file_holds_one_partition_and_all_together_every_row() {
         );
         let distinct: BTreeSet<_> = written.files.iter().map(|f| f.partition_values["part"].clone()).collect();
         assert_eq!(distinct.len() as i64, partitions);
-        let most = partitions as usize * threads.max(1);
+        // Few rows of a partition in a slice have one encoder, many have each in turn.
+        let most = if partitions > 8 { partitions as usize } else { partitions as usize * threads.max(1) };
         assert!(written.files.len() <= most, "{} files of {partitions} partitions", written.files.len());
     }
 }

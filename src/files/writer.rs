@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::encoder::{Encoder, Job};
 use super::slices::{SLICE_BYTES, SLICE_ROWS, batch_bytes, slices};
+use super::spread::Share;
 use super::upload::Overlap;
 use super::{FileSettings, Partitioning, Written};
 use crate::clock::World;
@@ -52,8 +53,9 @@ impl FileWriter {
         Self::of(Job::new(store, schema, settings, world), settings)
     }
 
-    /// A writer of rows that are partitioned: each file holds rows of one partition. Each encoder bounds what it holds
-    /// of all partitions together, so that many of them with their rows mixed give more and smaller files.
+    /// A writer of rows that are partitioned: each file holds rows of one partition. Each encoder has partitions of
+    /// its own and bounds what it holds of all of them together, so that many with their rows mixed give more and
+    /// smaller files.
     ///
     /// [`FileWriter::write`] refuses rows with a partition value that not every reader would find again.
     pub fn partitioned(
@@ -212,6 +214,17 @@ impl Pool {
     /// After an error the pool's outcome says why a worker ended too early.
     async fn send(&mut self, slice: RecordBatch) -> Result<()> {
         let ended = || Error::internal("an encoder thread ended before its work did");
+        if self.job.is_partitioned() {
+            // Each takes its own partitions' rows of every slice.
+            while self.workers.len() < self.most {
+                let share = Share::new(self.workers.len(), self.most);
+                self.workers.push(Worker::start(Arc::clone(&self.job), self.workers.len(), share)?);
+            }
+            for worker in &self.workers {
+                worker.queue.send(Work::Encode(slice.clone())).await.map_err(|_| ended())?;
+            }
+            return Ok(());
+        }
         let mut work = Work::Encode(slice);
         for worker in &self.workers {
             work = match worker.queue.try_send(work) {
@@ -221,7 +234,7 @@ impl Pool {
             };
         }
         if self.workers.len() < self.most {
-            let worker = Worker::start(Arc::clone(&self.job), self.workers.len())?;
+            let worker = Worker::start(Arc::clone(&self.job), self.workers.len(), Share::WHOLE)?;
             let sent = worker.queue.try_send(work).map_err(|_| ended());
             self.workers.push(worker);
             return sent;
@@ -277,13 +290,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(job: Arc<Job>, number: usize) -> Result<Self> {
+    fn start(job: Arc<Job>, number: usize, share: Share) -> Result<Self> {
         let runtime = Handle::try_current()
             .map_err(|e| Error::internal("data files are written outside a tokio runtime").with_source(e))?;
         let (queue, work) = mpsc::channel(1);
         let (say, outcome) = oneshot::channel();
         let encode = move || {
-            let encoded = runtime.block_on(run(Encoder::new(job, Overlap::Parts(PARTS_UNDER_WAY)), work));
+            let encoded =
+                runtime.block_on(run(Encoder::new(job, Overlap::Parts(PARTS_UNDER_WAY)).sharing(share), work));
             // Nobody listens once the writer was dropped.
             let _ = say.send(encoded);
         };
