@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeListArray,
-    Int32Array, ListArray, MapArray, PrimitiveArray, RunArray, StringArray, StructArray, UInt32Array,
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array, DictionaryArray,
+    FixedSizeListArray, Int32Array, ListArray, MapArray, PrimitiveArray, RunArray, StringArray, StructArray,
+    UInt32Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::cast;
@@ -17,7 +18,18 @@ use arrow::datatypes::{
 use crate::program::Chance;
 
 const STRINGS: &[&str] = &[
-    "", "a", "A", "ä", "e\u{301}", "\u{10ffff}", "\u{ffff}", "\u{d7ff}\u{e000}", "😀😀", "'\"\\\n\t", "\u{0}", "null",
+    "",
+    "a",
+    "A",
+    "ä",
+    "e\u{301}",
+    "\u{10ffff}",
+    "\u{ffff}",
+    "\u{d7ff}\u{e000}",
+    "😀😀",
+    "'\"\\\n\t",
+    "\u{0}",
+    "null",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}\u{10ffff}",
 ];
@@ -166,10 +178,14 @@ pub(crate) fn array(chance: &mut Chance, data_type: &DataType, len: usize) -> Ar
         if chance.one_in(2) { pick(chance, &known) } else { chance.below(4_000_000_000) as i64 }
     };
     match data_type {
-        T::Boolean => Arc::new(BooleanArray::from_iter((0..len).map(|_| (!chance.one_in(6)).then(|| chance.one_in(2))))),
+        T::Boolean => {
+            Arc::new(BooleanArray::from_iter((0..len).map(|_| (!chance.one_in(6)).then(|| chance.one_in(2)))))
+        }
         T::Int8 => Arc::new(primitive::<Int8Type>(chance, len, |c| integer(c, -128, 127) as i8)),
         T::Int16 => Arc::new(primitive::<Int16Type>(chance, len, |c| integer(c, -32768, 32767) as i16)),
-        T::Int32 => Arc::new(primitive::<Int32Type>(chance, len, |c| integer(c, i32::MIN.into(), i32::MAX.into()) as i32)),
+        T::Int32 => {
+            Arc::new(primitive::<Int32Type>(chance, len, |c| integer(c, i32::MIN.into(), i32::MAX.into()) as i32))
+        }
         T::Int64 => Arc::new(primitive::<Int64Type>(chance, len, |c| integer(c, i64::MIN, i64::MAX))),
         T::UInt8 => Arc::new(primitive::<UInt8Type>(chance, len, |c| integer(c, 0, 255) as u8)),
         T::UInt16 => Arc::new(primitive::<UInt16Type>(chance, len, |c| integer(c, 0, 65535) as u16)),
@@ -219,12 +235,14 @@ pub(crate) fn array(chance: &mut Chance, data_type: &DataType, len: usize) -> Ar
             Arc::new(primitive::<TimestampSecondType>(chance, len, seconds).with_timezone_opt(zone.clone()))
         }
         T::Timestamp(TimeUnit::Millisecond, zone) => {
-            let millis = primitive::<TimestampMillisecondType>(chance, len, |c| seconds(c) * 1000 + c.below(1000) as i64);
+            let millis =
+                primitive::<TimestampMillisecondType>(chance, len, |c| seconds(c) * 1000 + c.below(1000) as i64);
             Arc::new(millis.with_timezone_opt(zone.clone()))
         }
         T::Timestamp(TimeUnit::Microsecond, zone) => {
-            let micros =
-                primitive::<TimestampMicrosecondType>(chance, len, |c| seconds(c) * 1_000_000 + c.below(1_000_000) as i64);
+            let micros = primitive::<TimestampMicrosecondType>(chance, len, |c| {
+                seconds(c) * 1_000_000 + c.below(1_000_000) as i64
+            });
             Arc::new(micros.with_timezone_opt(zone.clone()))
         }
         T::Timestamp(TimeUnit::Nanosecond, zone) => {
@@ -289,9 +307,10 @@ pub(crate) fn array(chance: &mut Chance, data_type: &DataType, len: usize) -> Ar
 
 fn decimal_of(data_type: &DataType) -> (u8, i8) {
     match data_type {
-        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) | DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => {
-            (*p, *s)
-        }
+        DataType::Decimal32(p, s)
+        | DataType::Decimal64(p, s)
+        | DataType::Decimal128(p, s)
+        | DataType::Decimal256(p, s) => (*p, *s),
         other => panic!("{other}"),
     }
 }
