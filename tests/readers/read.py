@@ -71,8 +71,8 @@ def read_deltalake(table, version, columns, where):
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table, version=version))
     rows = pa.table(query.execute(f"SELECT {quoted(columns)} FROM t WHERE {where}"))
     # pyarrow computes little with string views.
-    plain = [f.with_type(pa.large_string()) if pa.types.is_string_view(f.type) else f for f in rows.schema]
-    return rows.cast(pa.schema(plain))
+    plain = [c.cast(pa.large_string()) if pa.types.is_string_view(c.type) else c for c in rows.columns]
+    return pa.table(plain, names=rows.column_names)
 
 
 def read_chdb(table, version, columns, where):

@@ -15,8 +15,11 @@ const MAGIC: &[u8] = b"PAR1";
 const HEADER_BYTES: u64 = 256;
 /// How deep the footer's structures may be nested.
 const MAX_DEPTH: usize = 32;
+/// How deep a schema's groups may be nested, three for each list or map that a view may have; the decoder descends them
+/// on the stack.
+const MAX_GROUPS: usize = 128;
 
-/// Refuses a footer with a list that is longer than the footer itself.
+/// Refuses a footer with a list that is longer than the footer itself, or with a schema too deep to decode.
 pub(crate) fn check_footer(file: &mut File, label: &str) -> Result<()> {
     let torn = |why: &str| Error::corrupt(format!("{label} is no complete Parquet file: {why}"));
     let length = file.seek(SeekFrom::End(0)).map_err(|e| unread(label, e))?;
@@ -28,7 +31,26 @@ pub(crate) fn check_footer(file: &mut File, label: &str) -> Result<()> {
     };
     let Some(start) = end.checked_sub(footer) else { return Err(torn("its footer is longer than the file")) };
     let bytes = read_at(file, start, footer).map_err(|e| unread(label, e))?;
-    Thrift { rest: &bytes }.skip(STRUCT, 0).ok_or_else(|| torn("its footer is damaged"))
+    Thrift { rest: &bytes }.skip(STRUCT, 0).ok_or_else(|| torn("its footer is damaged"))?;
+    match schema_depth(&bytes) {
+        Some(depth) if depth > MAX_GROUPS => Err(Error::incompatible(format!(
+            "{label} has a column of groups nested {depth} deep, more than {MAX_GROUPS}; flatten it in the view"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// How many groups are nested in each other, the schema itself among them; `None` where a footer has no schema.
+fn schema_depth(footer: &[u8]) -> Option<usize> {
+    let mut deepest = None;
+    Thrift { rest: footer }.fields(0, |thrift, id, kind| match (id, kind) {
+        (2, LIST) => {
+            deepest = Some(thrift.schema_depth()?);
+            Some(())
+        }
+        _ => thrift.skip(kind, 1),
+    })?;
+    deepest
 }
 
 /// Refuses a dictionary with more values than bytes.
@@ -68,6 +90,7 @@ fn dictionary(header: &[u8]) -> Option<(i64, i64)> {
 }
 
 const I32: u8 = 5;
+const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
 /// Bytes in Thrift's compact protocol.
@@ -149,6 +172,32 @@ impl Thrift<'_> {
         }
     }
 
+    /// The depth of a schema, whose elements stand each before those inside it.
+    fn schema_depth(&mut self) -> Option<usize> {
+        let header = self.byte()?;
+        let size = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
+        let (mut open, mut deepest): (Vec<i64>, usize) = (Vec::new(), 0);
+        for _ in 0..size {
+            let mut children = 0;
+            self.fields(1, |thrift, id, kind| match (id, kind) {
+                (5, I32) => {
+                    children = thrift.number()?;
+                    Some(())
+                }
+                _ => thrift.skip(kind, 2),
+            })?;
+            while open.pop_if(|left| *left <= 0).is_some() {}
+            if let Some(left) = open.last_mut() {
+                *left -= 1;
+            }
+            if children > 0 {
+                open.push(children);
+                deepest = deepest.max(open.len());
+            }
+        }
+        Some(deepest)
+    }
+
     /// As many elements as bytes remain, at most.
     fn elements(&mut self, size: u64, kinds: &[u8], depth: usize) -> Option<()> {
         if size > self.rest.len() as u64 || depth > MAX_DEPTH {
@@ -201,6 +250,23 @@ mod tests {
         for footer in [huge, maps, binary, &deep, &[0x15], &[], &[0x1E, 0], &[0x99; 64]] {
             assert_eq!(check(footer).unwrap_err().kind(), ErrorKind::Corrupt, "{footer:?}");
         }
+    }
+
+    #[test]
+    fn a_schema_too_deep_to_decode_is_refused() {
+        // Each group has one child; field 5 of an element says so.
+        let nested = |groups: usize| {
+            let size = groups as u8 + 1;
+            let list =
+                [&[0x29, 0xFC, (size & 0x7F) | 0x80, size >> 7][..], &[0x55, 2, 0].repeat(groups), &[0x55, 0, 0]];
+            [list.concat(), vec![0]].concat()
+        };
+        assert_eq!(schema_depth(&nested(3)), Some(3));
+        // Two columns side by side, the first of a group of two.
+        let wide = [0x29, 0x5C, 0x55, 4, 0, 0x55, 4, 0, 0x15, 0, 0, 0x15, 0, 0, 0x15, 0, 0, 0];
+        assert_eq!(schema_depth(&wide), Some(2));
+        assert!(check(&nested(MAX_GROUPS)).is_ok());
+        assert_eq!(check(&nested(MAX_GROUPS + 1)).unwrap_err().kind(), ErrorKind::Incompatible);
     }
 
     #[test]
