@@ -472,7 +472,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
             json!({ "delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": false }),
         ),
     ]);
-    let mut widened = Foreign::with(&["typeWidening", "vacuumProtocolCheck", "variantType", "variantShredding"])
+    let mut widened = Foreign::with(&["typeWidening", "vacuumProtocolCheck", "variantType"])
         .property("delta.enableTypeWidening", "true");
     widened.schema = structure(vec![noted("delta.typeChanges", json!([{ "fromType": "integer", "toType": "long" }]))]);
     let deleted = Foreign {
