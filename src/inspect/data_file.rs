@@ -22,7 +22,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
 use crate::files::relabel;
-use crate::log::{LiveFile, StoredFields};
+use crate::log::{FileColumns, LiveFile};
 use crate::schema::kept_type;
 use crate::store::store_error;
 
@@ -39,13 +39,13 @@ const AHEAD: usize = 8;
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) stored: StoredFields,
+    pub(super) columns: FileColumns,
 }
 
 impl Origin {
     /// The column as the files hold it.
     fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
-        self.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
+        self.columns.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
     }
 }
 

@@ -66,7 +66,7 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
     // Every path is looked at before any is followed.
     files.iter().try_for_each(|f| f.object().map(|_| ()))?;
     let table = table_schema(metadata)?;
-    let from = Origin { store: Arc::clone(log.store()), stored: log.stored_fields(&facts, &table)? };
+    let from = Origin { store: Arc::clone(log.store()), columns: log.file_columns(&facts, &table)? };
     let fold = Fold { from, files, view: view_schema(&table), stamp: stamp.clone(), step };
     let rows = if stamp.key.is_empty() { fold.keyless().await? } else { fold.keyed().await? };
     Ok(State { generation: stamp.generation, step, schema: fold.view, rows })

@@ -56,11 +56,6 @@ impl Facts {
             Standing::Absent | Standing::Foreign => None,
         }
     }
-
-    /// The columns whose bounds every data file must tell, by their names in data files.
-    pub fn clustering_roots(&self) -> Vec<String> {
-        self.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
-    }
 }
 
 impl Log {
