@@ -22,8 +22,8 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
 use crate::files::relabel;
-use crate::log::{Facts, LiveFile, Log};
-use crate::schema::{StoredFields, kept_type};
+use crate::log::{Facts, FileColumns, LiveFile, Log};
+use crate::schema::kept_type;
 use crate::store::store_error;
 
 /// The most rows of a batch.
@@ -39,18 +39,18 @@ const AHEAD: usize = 8;
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) stored: StoredFields,
+    pub(super) columns: FileColumns,
 }
 
 impl Origin {
     /// The files of the table of `facts`, which has the columns `table`.
     pub(super) fn of(log: &Log, facts: &Facts, table: &Schema) -> Result<Self> {
-        Ok(Self { store: Arc::clone(log.store()), stored: log.stored_fields(facts, table)? })
+        Ok(Self { store: Arc::clone(log.store()), columns: log.file_columns(facts, table)? })
     }
 
     /// The column as the files hold it.
     fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
-        self.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
+        self.columns.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) fn columns(configuration: &str) -> Result<Vec<Vec<String>>> {
     })
 }
 
+/// The top-level columns by which the table is clustered, by their names in data files.
+pub(super) fn roots(facts: &Facts) -> Vec<String> {
+    facts.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
+}
+
 /// Refuses rows with `schema` where the table is clustered by what they lack, or by what has no bounds.
 pub(super) fn check(facts: &Facts, schema: &Schema) -> Result<()> {
     const REMEDY: &str = "cluster it by other columns, or by none (ALTER TABLE … CLUSTER BY NONE)";

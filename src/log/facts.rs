@@ -61,11 +61,6 @@ impl Facts {
     pub fn materializes_partition_columns(&self) -> bool {
         self.protocol.as_ref().is_some_and(|protocol| features::supports(protocol, features::MATERIALIZED))
     }
-
-    /// The columns whose bounds every data file must tell, by their names in data files.
-    pub fn clustering_roots(&self) -> Vec<String> {
-        self.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
-    }
 }
 
 impl Log {

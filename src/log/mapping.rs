@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::entry::{Metadata, Protocol};
 use super::features::{self, COLUMN_MAPPING};
-use super::{Facts, Log, kernel};
+use super::{Facts, Log, clustering, kernel};
 use crate::error::{Error, Result};
 use crate::schema::StoredFields;
 
@@ -22,12 +22,21 @@ const ID: &str = "delta.columnMapping.id";
 const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
 
+/// How data files hold a table's columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileColumns {
+    /// The columns as they stand there, by their names in the table; `None` where those are the names there too.
+    pub stored: StoredFields,
+    /// The columns that must have statistics wherever they stand, by their names in the files.
+    pub indexed: Vec<String>,
+}
+
 /// How a reload stores a view's columns.
 #[derive(Debug, Clone)]
 pub struct Columns {
     /// The JSON of `schemaString`.
     schema: String,
-    stored: StoredFields,
+    files: FileColumns,
     max_id: i64,
     base: Option<Base>,
 }
@@ -49,13 +58,13 @@ pub(super) enum Mode {
 
 impl Columns {
     /// The columns in data files.
-    pub fn stored(&self) -> &StoredFields {
-        &self.stored
+    pub fn in_files(&self) -> &FileColumns {
+        &self.files
     }
 
-    /// Whether the table of `facts` still gives its columns the names and ids that these follow from.
+    /// Whether the table of `facts` still has the names, ids and clustering that these follow from.
     pub fn hold_in(&self, facts: &Facts) -> bool {
-        self.base == Base::of(facts)
+        self.base == Base::of(facts) && self.files.indexed == clustering::roots(facts)
     }
 
     /// Puts the schema, and the highest id, into the metadata.
@@ -80,19 +89,23 @@ impl Log {
     pub fn columns(&self, facts: &Facts, schema: &Schema) -> Result<Columns> {
         let plain = kernel::schema_string(schema)?;
         let base = Base::of(facts);
-        let Some(base) = base else { return Ok(Columns { schema: plain, stored: None, max_id: 0, base }) };
+        let indexed = clustering::roots(facts);
+        let Some(base) = base else {
+            return Ok(Columns { schema: plain, files: FileColumns { stored: None, indexed }, max_id: 0, base });
+        };
         let mut wanted = parse(&plain)?;
         let known = parse(&base.schema)?;
         let told = base.max_id.as_ref().and_then(|max| max.parse().ok()).unwrap_or(0);
         let mut ids = Drawn { max: highest_id(&known).max(told), draw: &|| format!("col-{}", self.world.ids.draw()) };
         annotate(&mut wanted, Some(&known), &mut ids);
-        let stored = stored(schema, &wanted)?;
-        Ok(Columns { max_id: ids.max, schema: wanted.to_string(), stored: Some(Arc::new(stored)), base: Some(base) })
+        let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
+        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base) })
     }
 
     /// How data files of the table of `facts` hold columns with `schema`, all of which the table has.
-    pub fn stored_fields(&self, facts: &Facts, schema: &Schema) -> Result<StoredFields> {
-        Base::of(facts).map(|base| Ok(Arc::new(stored(schema, &parse(&base.schema)?)?))).transpose()
+    pub fn file_columns(&self, facts: &Facts, schema: &Schema) -> Result<FileColumns> {
+        let stored = Base::of(facts).map(|base| Ok(Arc::new(stored(schema, &parse(&base.schema)?)?)));
+        Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts) })
     }
 }
 

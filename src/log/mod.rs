@@ -21,7 +21,7 @@ pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
-pub use mapping::Columns;
+pub use mapping::{Columns, FileColumns};
 pub use metadata::table_schema;
 pub use put::{Entry, Outcome, Proposal};
 pub use read::Listing;

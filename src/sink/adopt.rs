@@ -6,7 +6,7 @@ use crate::continuity::stamp::{AdoptStamp, CONNECTOR_PROPERTY, CONTRACT, CommitS
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::log::{Access, Facts, Location, Log, Outcome, Proposal};
+use crate::log::{Access, Facts, Location, Log, Outcome, Proposal, table_schema};
 
 use super::commit::MOST_CONFLICTS;
 
@@ -62,7 +62,9 @@ impl Adoption {
     }
 
     fn plan(&self) -> Result<AdoptPlan> {
-        self.log.check_features(&self.facts)?;
+        if let Some(metadata) = &self.facts.metadata {
+            self.log.check_features(&self.facts, table_schema(metadata)?.as_ref())?;
+        }
         plan::adopt(&self.facts.standing, &self.connector)
     }
 

@@ -29,8 +29,8 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, check_partition_by};
-use crate::log::{Access, Facts, Location, Log, Proposal};
-use crate::schema::{StoredFields, View};
+use crate::log::{Access, Facts, FileColumns, Location, Log, Proposal};
+use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
@@ -244,20 +244,20 @@ impl Sink {
         self.core.settle().await?;
         let mut changes = changes;
         let schema = self.core.view.changelog_schema();
-        let mut written: Option<(crate::step::StepRange, StoredFields, rows::AppendFiles)> = None;
+        let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
         loop {
             let planned = match self.plan_append(&changes).await? {
                 AppendPlan::AlreadyApplied => return Ok(Applied::Already),
                 AppendPlan::Go(range) => range,
             };
-            let stored = self.core.log.stored_fields(&self.core.facts, &schema)?;
+            let columns = self.core.log.file_columns(&self.core.facts, &schema)?;
             let files = match written.take() {
-                Some((range, before, files)) if range == planned && before == stored => files,
+                Some((range, before, files)) if range == planned && before == columns => files,
                 _ => {
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
-                    self.core.write_changes(&changes, &stored).await?
+                    self.core.write_changes(&changes, &columns).await?
                 }
             };
             let ours = self
@@ -281,7 +281,7 @@ impl Sink {
                 self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
-            written = Some((planned, stored, files));
+            written = Some((planned, columns, files));
         }
     }
 
@@ -317,7 +317,7 @@ impl Sink {
         let schema = self.core.view.changelog_schema();
         let partition_by = self.core.partition_by().to_vec();
         let columns = self.core.log.columns(&self.core.facts, &schema)?;
-        let written = self.core.write_snapshot(snapshot, generation, columns.stored()).await?;
+        let written = self.core.write_snapshot(snapshot, generation, columns.in_files()).await?;
         loop {
             self.core.refresh().await?;
             match self.plan_reload(claim, &request)? {
@@ -337,7 +337,7 @@ impl Sink {
             }
             if !columns.hold_in(&self.core.facts) {
                 return Err(Error::unavailable(
-                    "others changed the names of the table's columns in data files while the snapshot was written; take it again",
+                    "others changed the names of the table's columns in data files, or its clustering, while the snapshot was written; take it again",
                 ));
             }
             self.core.check_written(&written, begun).await?;

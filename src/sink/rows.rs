@@ -13,8 +13,8 @@ use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts};
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, FileWriter, Partitioning, Written, check_partition_by};
 use crate::generation::Generation;
-use crate::log::AddAction;
-use crate::schema::{StoredFields, View};
+use crate::log::{AddAction, FileColumns};
+use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
@@ -34,11 +34,11 @@ impl Core {
         &self,
         snapshot: Snapshot,
         generation: Generation,
-        stored: &StoredFields,
+        columns: &FileColumns,
     ) -> Result<Written> {
         let Snapshot { step, mut rows, known_rows, .. } = snapshot;
         let is_first = self.facts.standing == Standing::Absent;
-        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX }, stored)?;
+        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX }, columns)?;
         let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
@@ -53,13 +53,13 @@ impl Core {
     }
 
     /// Writes changes, netted within each step, as files that nothing names yet.
-    pub(super) async fn write_changes(&self, changes: &Changes, stored: &StoredFields) -> Result<AppendFiles> {
+    pub(super) async fn write_changes(&self, changes: &Changes, columns: &FileColumns) -> Result<AppendFiles> {
         let ours = self
             .facts
             .ours()
             .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
-        let mut writer = self.file_writer(FILE_PREFIX, stored)?;
+        let mut writer = self.file_writer(FILE_PREFIX, columns)?;
         if netted.num_rows() > 0 {
             writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
         }
@@ -103,11 +103,11 @@ impl Core {
         )))
     }
 
-    fn file_writer(&self, prefix: &'static str, stored: &StoredFields) -> Result<FileWriter> {
+    fn file_writer(&self, prefix: &'static str, columns: &FileColumns) -> Result<FileWriter> {
         let mut settings = FileSettings {
             prefix,
-            always_indexed: self.facts.clustering_roots(),
-            stored_fields: stored.clone(),
+            always_indexed: columns.indexed.clone(),
+            stored_fields: columns.stored.clone(),
             ..self.settings.files.clone()
         };
         let in_table = self.facts.metadata.as_ref().and_then(|metadata| metadata.configuration.get(INDEXED_COLUMNS));

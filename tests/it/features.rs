@@ -472,7 +472,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
             json!({ "delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": false }),
         ),
     ]);
-    let mut widened = Foreign::with(&["typeWidening", "vacuumProtocolCheck", "variantType", "variantShredding"])
+    let mut widened = Foreign::with(&["typeWidening", "vacuumProtocolCheck", "variantType"])
         .property("delta.enableTypeWidening", "true");
     widened.schema = structure(vec![noted("delta.typeChanges", json!([{ "fromType": "integer", "toType": "long" }]))]);
     let deleted = Foreign {
@@ -655,6 +655,41 @@ async fn a_conflict_gives_rows_other_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_whose_files_no_longer_fit_the_tables_features_is_taken_again() {
+    let clustered = |columns: &str| {
+        let domain = json!({ "domain": "delta.clustering", "configuration": columns, "removed": false });
+        json!({ "domainMetadata": domain })
+    };
+    let by_nothing = json!({ "clusteringColumns": [] });
+    let plain =
+        Foreign::with(&["columnMapping", "clustering", "domainMetadata"]).domain("delta.clustering", by_nothing);
+    let mut mapping = plain.metadata();
+    mapping["configuration"]["delta.columnMapping.mode"] = "name".into();
+    let schema = mapped_as_named(plain.schema.clone(), &mut 0);
+    mapping["schemaString"] = schema.to_string().into();
+    let events =
+        [(clustered("{\"clusteringColumns\":[[\"id\"]]}"), "\"id\""), (json!({ "metaData": mapping }), "\"col-")];
+    for (event, words) in events {
+        let inner = memory();
+        plain.write(&inner).await;
+        let shown = event.to_string();
+        let first: Fault = Fault::First(Box::new(|store| {
+            async move { put(&store, 1, &[json!({ "commitInfo": { "operation": "ALTER TABLE" } }), event]).await }
+                .boxed()
+        }));
+        let store = FaultStore::around(Arc::clone(&inner), vec![first]);
+        let open = || Target::open(Location::on(Arc::clone(&store)), view(), truncating(), world(52).0);
+        let again = open().await.unwrap().load(state(10, &[1, 2])).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Unavailable, "{shown}: {again}");
+        assert_eq!(entries(&inner).await.len(), 2, "{shown}");
+        open().await.unwrap().load(state(10, &[1, 2])).await.unwrap();
+        let log = entries(&inner).await;
+        let stats = actions(&log[2], "add").next().unwrap()["stats"].as_str().unwrap().to_string();
+        assert!(stats.contains(words), "{shown}: {stats}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suspended_row_tracking_gives_no_ids() {
     let foreign = Foreign::with(&["rowTracking", "domainMetadata"]).property("delta.rowTrackingSuspended", "true");
     let table = Table::of(&foreign, 61).await;
@@ -687,6 +722,11 @@ async fn what_is_not_kept_is_refused_by_its_name_and_remedy_before_a_byte_is_wri
         ..Foreign::with(&[])
     };
     let later = Foreign { protocol: json!({ "minReaderVersion": 4, "minWriterVersion": 8 }), ..Foreign::with(&[]) };
+    let mut unknown_type = Foreign {
+        protocol: json!({ "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["geospatial"], "writerFeatures": ["geospatial"] }),
+        ..Foreign::with(&[])
+    };
+    unknown_type.schema = structure(vec![field("place", json!("geometry(OGC:CRS84)"), json!({}))]);
     let timeless = Foreign::with(&["inCommitTimestamp"]).property("delta.enableInCommitTimestamps", "true");
     let cases = [
         (Foreign::with(&["checkConstraints"]).property("delta.constraints.old", "id > 0"), "DROP CONSTRAINT `old`"),
@@ -698,6 +738,7 @@ async fn what_is_not_kept_is_refused_by_its_name_and_remedy_before_a_byte_is_wri
         (Foreign::with(&["collations"]), "DROP FEATURE `collations`"),
         (Foreign::with(&["wonders"]), "wonders"),
         (unknown_reader, "wonders"),
+        (unknown_type, "geospatial"),
         (later, ""),
         (clustering(json!([["old"]])), "CLUSTER BY NONE"),
         (clustering(json!([["info", "a"]])), "info.a"),
@@ -855,5 +896,12 @@ async fn what_others_switch_on_and_is_not_kept_is_drift() {
         assert_eq!(report.verdict, Verdict::Broken, "{words}");
         assert!(report.findings.iter().any(|f| f.message.contains(words)), "{words}: {:?}", report.findings);
         assert_eq!(entries(store).await.len(), 3, "{words}");
+        let read = state_of(&table.log(), None).await;
+        match read {
+            Err(e) => {
+                assert!(words == "wonders" && e.kind() == ErrorKind::Incompatible && e.message().contains(words), "{e}")
+            }
+            Ok(_) => assert_ne!(words, "wonders"),
+        }
     }
 }
