@@ -58,7 +58,7 @@
 //! | [`Sink`], [`Applied`] | a claimed table, and what a verb did |
 //! | [`Error`], [`ErrorKind`] | what failed, and what to do next |
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
-//! | [`inspect`] | reading a table from outside: verify, history, show, state |
+//! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
 //! | [`config`], [`cli`] | the program `cutover` |
 

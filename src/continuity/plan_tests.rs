@@ -100,6 +100,31 @@ fn what_does_not_fit_the_table_is_refused() {
 }
 
 #[test]
+fn only_a_table_of_ours_changes_its_connector() {
+    let standing = |change: fn(&mut Ours)| {
+        let mut found = ours(12, 3, "w");
+        change(&mut found);
+        Standing::Ours(Box::new(found))
+    };
+    let connector = identity().connector;
+    let planned = adopt(&standing(|_| {}), "p/v/other").unwrap();
+    assert_eq!(planned, AdoptPlan::Go { epoch: Epoch::new(4).unwrap(), from: connector.clone() });
+    assert_eq!(adopt(&standing(|_| {}), &connector).unwrap(), AdoptPlan::AlreadyApplied);
+    let drifted = standing(|ours| ours.drift = Some("others wrote rows".into()));
+    assert!(matches!(adopt(&drifted, "p/v/other"), Ok(AdoptPlan::Go { .. })));
+    let without = standing(|ours| ours.stamp = None);
+    let disagrees = standing(|ours| ours.connector = "p/v/third".into());
+    for (standing, kind) in [
+        (Standing::Absent, ErrorKind::Internal),
+        (Standing::Foreign, ErrorKind::Refused),
+        (without, ErrorKind::ContinuityLost),
+        (disagrees, ErrorKind::ContinuityLost),
+    ] {
+        assert_eq!(adopt(&standing, "p/v/other").unwrap_err().kind(), kind, "{standing:?}");
+    }
+}
+
+#[test]
 fn a_reload_goes_on_from_what_stands_there() {
     let go = |generation: u64, epoch: u64| {
         Ok(ReloadPlan::Go { generation: Generation::new(generation).unwrap(), epoch: Epoch::new(epoch).unwrap() })

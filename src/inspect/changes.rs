@@ -278,7 +278,15 @@ async fn commits(
     let mut found: Vec<Commit> = Vec::new();
     let mut down = std::pin::pin!(log.commits((0..=head).rev().collect()));
     while let Some((_, commit)) = down.next().await {
-        let Some(commit) = commit? else { break };
+        let commit = commit.map_err(|e| match e.kind() {
+            ErrorKind::Corrupt => Error::corrupt(format!(
+                "{}; see what `cutover verify` finds, and restore the damaged files of _delta_log, or repair the table with a reset",
+                e.message()
+            ))
+            .with_source(e),
+            _ => e,
+        })?;
+        let Some(commit) = commit else { break };
         let ends = is_start(&commit);
         found.push(commit);
         if ends {
