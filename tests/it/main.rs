@@ -7,6 +7,7 @@ mod connector;
 mod faults;
 mod feeds;
 mod flights;
+mod golden;
 mod kills;
 mod program;
 mod readers;
