@@ -80,6 +80,13 @@ impl Error {
         self
     }
 
+    /// Says behind the message what helps.
+    #[must_use]
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        self.message = format!("{}; {remedy}", self.message);
+        self
+    }
+
     /// What the caller should do next.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -219,7 +219,8 @@ impl CommitStamp {
                 Ok(None)
             };
         };
-        let Some(contract) = object.get("cutover") else { return Ok(None) };
+        // Somebody else's key may have the name too; a contract is a number.
+        let Some(contract) = object.get("cutover").filter(|c| c.is_number()) else { return Ok(None) };
         if contract.as_u64() != Some(CONTRACT) {
             return Err(Error::incompatible(format!(
                 "the commit stamp has the contract number {contract}, known is {CONTRACT}"

@@ -67,7 +67,7 @@ proptest! {
 
 #[test]
 fn other_peoples_metadata_is_not_ours() {
-    for text in ["", "nightly job", "{}", "{\"job\":7}", "[1]", "7"] {
+    for text in ["", "nightly job", "{}", "{\"job\":7}", "{\"cutover\":\"done\"}", "[1]", "7"] {
         assert_eq!(CommitStamp::decode(text).unwrap(), None, "{text:?}");
     }
 }

@@ -35,7 +35,10 @@ pub async fn show(log: &Log, at_step: Option<Step>) -> Result<Shown> {
     let (listing, head) = listing(log).await?;
     let facts = log.facts().await?;
     let Standing::Ours(ours) = facts.standing else {
-        return Err(Error::refused(format!("{} is not a table of ours", log.location().uri())));
+        return Err(Error::refused(format!(
+            "the table {} is not ours; no connector of cutover loaded it, so it has no generation to show",
+            log.location().uri()
+        )));
     };
     let Some(table) = ours.stamp else {
         return Err(Error::corrupt("the table lost the properties that a reload writes; repair it with a reset"));

@@ -13,6 +13,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 use super::data_file::{self, Origin, Wanted};
+use super::listing;
 use crate::change::{Op, RowKeys};
 use crate::continuity::plan::Standing;
 use crate::continuity::stamp::{Layout, Mode, TableStamp, row_columns};
@@ -47,6 +48,7 @@ impl std::fmt::Debug for State {
 /// Internal: there is no table. Refused: it is not ours, or `step` is not one of the generation's. Incompatible: a
 /// feature that cannot be read. Corrupt: files that are missing or damaged, or rows that contradict each other.
 pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
+    listing(log).await?;
     let facts = log.facts().await?;
     let (stamp, last_step, metadata) = readable(log, &facts)?;
     let step = step.unwrap_or(last_step);

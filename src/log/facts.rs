@@ -289,10 +289,17 @@ impl Log {
                     return Error::corrupt(format!("the log entry of version {version} is missing; {RESTORE}"))
                         .with_source(error);
                 }
-                Err(e) => return Error::corrupt(format!("{}; {RESTORE}", e.message())).with_source(error),
+                // What is wrong in the entry says more than what the replay made of it.
+                Err(e) => return e.with_remedy(RESTORE),
             }
         }
-        Error::corrupt(format!("{}; {RESTORE}", error.message())).with_source(error)
+        match listing.checkpoints.last() {
+            Some(checkpoint) => Error::corrupt(format!(
+                "the log cannot be replayed from its checkpoint of version {checkpoint}; {RESTORE}"
+            ))
+            .with_source(error),
+            None => error.with_remedy(RESTORE),
+        }
     }
 }
 

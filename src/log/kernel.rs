@@ -281,6 +281,10 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
         E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        E::MissingMetadata | E::MissingMetadataAndProtocol => {
+            (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
+        }
+        E::MissingProtocol => (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol"),
         E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };

@@ -58,7 +58,8 @@ def plain(path):
 @table
 def described(path):
     """A description and properties set later."""
-    create(path, "id BIGINT, name STRING", FIVE, "ALTER TABLE t SET TBLPROPERTIES ('owner' = 'ada', 'delta.dataSkippingNumIndexedCols' = '8')")
+    properties = "'owner' = 'ada', 'delta.dataSkippingNumIndexedCols' = '8'"
+    create(path, "id BIGINT, name STRING", FIVE, f"ALTER TABLE t SET TBLPROPERTIES ({properties})")
 
 
 @table
@@ -68,7 +69,8 @@ def changed(path):
         "MERGE INTO t USING (SELECT 5L AS id, 'merged' AS name UNION ALL SELECT 9L, 'new') s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    create(path, "id BIGINT, name STRING", FIVE, "DELETE FROM t WHERE id = 2", "UPDATE t SET name = 'u' WHERE id = 1", merge)
+    changes = ["DELETE FROM t WHERE id = 2", "UPDATE t SET name = 'u' WHERE id = 1", merge]
+    create(path, "id BIGINT, name STRING", FIVE, *changes)
 
 
 @table
@@ -85,10 +87,11 @@ def partitioned(path):
 def partitioned_by_times(path):
     """Partitioned by a timestamp, one without zone, and a decimal."""
     rows = (
-        "INSERT INTO t VALUES (1, TIMESTAMP'2020-01-01 12:34:56.123456', TIMESTAMP_NTZ'1969-12-31 23:59:59.999999', 1.50), "
-        "(2, NULL, NULL, NULL)"
+        "INSERT INTO t VALUES (2, NULL, NULL, NULL), "
+        "(1, TIMESTAMP'2020-01-01 12:34:56.123456', TIMESTAMP_NTZ'1969-12-31 23:59:59.999999', 1.50)"
     )
-    create(path, "id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(10, 2)", rows, partitioned="at, local, price")
+    columns = "id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(10, 2)"
+    create(path, columns, rows, partitioned="at, local, price")
 
 
 @table
@@ -121,7 +124,8 @@ def deletion_vectors_checkpoint(path):
 @table
 def deletion_vectors_partitioned(path):
     """Deletion vectors in a partitioned table."""
-    create(path, "id BIGINT, name STRING", FIVE, "DELETE FROM t WHERE id = 2", partitioned="name", enableDeletionVectors="true")
+    delete = "DELETE FROM t WHERE id = 2"
+    create(path, "id BIGINT, name STRING", FIVE, delete, partitioned="name", enableDeletionVectors="true")
 
 
 @table
@@ -141,7 +145,9 @@ def column_mapping_id(path):
 @table
 def column_mapping_partitioned(path):
     """Columns mapped by name in a partitioned table."""
-    create(path, "id BIGINT, `full name` STRING", FIVE, partitioned="`full name`", **{"columnMapping.mode": "name"})
+    rows = "INSERT INTO t VALUES (1, 'Ada L.', 'ada'), (2, NULL, NULL)"
+    properties = {"columnMapping.mode": "name"}
+    create(path, "id BIGINT, `full name` STRING, name STRING", rows, partitioned="name", **properties)
 
 
 @table
@@ -166,7 +172,8 @@ def generated_column(path):
 @table
 def identity_column(path):
     """An identity column."""
-    create(path, "number BIGINT GENERATED ALWAYS AS IDENTITY, name STRING", "INSERT INTO t (name) VALUES ('a'), ('b')")
+    rows = "INSERT INTO t (name) VALUES ('a'), ('b')"
+    create(path, "number BIGINT GENERATED ALWAYS AS IDENTITY, name STRING", rows)
 
 
 @table

@@ -10,6 +10,7 @@ mod faults;
 mod features;
 mod feeds;
 mod flights;
+mod golden;
 mod kills;
 mod partitions;
 mod program;
