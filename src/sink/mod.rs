@@ -8,6 +8,7 @@
 //! ```
 
 mod commit;
+mod destination;
 mod keys;
 mod progress;
 mod rows;
@@ -16,9 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::commit::Core;
+pub use self::destination::Destination;
 pub use self::progress::Progress;
 use crate::change::Changes;
 use crate::clock::World;
+use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
@@ -27,7 +30,7 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::FileSettings;
-use crate::log::{Access, Facts, Location, Log, Proposal};
+use crate::log::{Facts, Location, Metadata, Proposal, Protocol};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -45,6 +48,9 @@ pub struct SinkSettings {
     pub source: String,
     /// What to do with a table that is not ours.
     pub on_existing: OnExisting,
+    /// What an append does when the view has other columns than the table. Only a connector reloads by itself: here
+    /// [`SchemaChange::Reload`] refuses such an append, and leaves the reload to the caller.
+    pub schema_change: SchemaChange,
     /// How data files are written.
     pub files: FileSettings,
     /// Table properties to set where a table does not have them.
@@ -60,6 +66,7 @@ impl SinkSettings {
             layout: Layout::Changelog,
             source: source.into(),
             on_existing: OnExisting::Error,
+            schema_change: SchemaChange::default(),
             files: FileSettings::default(),
             properties: BTreeMap::new(),
         }
@@ -95,6 +102,9 @@ pub enum Applied {
     Already,
 }
 
+/// The metadata of a table to which an append adds columns, and the protocol where they change it.
+type Fitted = (Metadata, Option<Protocol>);
+
 /// Why a reload is made.
 enum Reason {
     /// The table is loaded for the first time.
@@ -106,21 +116,7 @@ enum Reason {
 impl Target {
     /// Looks at the table at `location`, for delivering `view` to it. Nothing is written.
     pub async fn open(location: Location, view: View, settings: SinkSettings, world: World) -> Result<Self> {
-        let identity = Identity {
-            connector: settings.connector.clone(),
-            mode: settings.mode,
-            layout: settings.layout,
-            key: view.key().to_vec(),
-            source: settings.source.clone(),
-        };
-        if location.access() == Access::Read {
-            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
-        }
-        let log = Log::new(location, world.clone());
-        log.check_properties(&settings.properties)?;
-        let facts = log.facts().await?;
-        log.check_features(&facts)?;
-        Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
+        Ok(Destination::look(location, settings, world).await?.deliver(view))
     }
 
     /// What the table says of itself.
@@ -148,7 +144,7 @@ impl Target {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
         self.core.log.check_features(&self.core.facts)?;
-        self.core.log.check_schema(&self.core.facts, &self.core.view.changelog_schema())
+        self.core.fitted().map(|_| ())
     }
 
     /// Refuses what a reload of step `cutover` would be refused for, without claiming anything.
@@ -157,6 +153,16 @@ impl Target {
         let request = ReloadRequest { cutover, commit: String::new(), on_existing, older };
         plan::check_reload(self.standing(), &self.core.identity, &request)?;
         self.core.check_reloadable()
+    }
+
+    /// The view that is delivered.
+    pub fn view(&self) -> &View {
+        &self.core.view
+    }
+
+    /// Takes `view` for what is delivered from here on. Refused: another key.
+    pub fn deliver(&mut self, view: View) -> Result<()> {
+        self.core.deliver(view)
     }
 
     /// Claims a table of ours by a commit that takes the next epoch.
@@ -224,6 +230,17 @@ impl Sink {
         Arc::clone(&self.core.progress)
     }
 
+    /// The view that is delivered.
+    pub fn view(&self) -> &View {
+        &self.core.view
+    }
+
+    /// Takes `view` for what is delivered from here on: the rows of a reload, or of appends as far as
+    /// [`SinkSettings::schema_change`] lets them have other columns than the table. Refused: another key.
+    pub fn deliver(&mut self, view: View) -> Result<()> {
+        self.core.deliver(view)
+    }
+
     /// Replaces every live file by the snapshot's, in one version, and starts a generation.
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
@@ -237,9 +254,9 @@ impl Sink {
         let mut changes = changes;
         let mut written: Option<(crate::step::StepRange, rows::AppendFiles)> = None;
         loop {
-            let planned = match self.plan_append(&changes).await? {
-                AppendPlan::AlreadyApplied => return Ok(Applied::Already),
-                AppendPlan::Go(range) => range,
+            let (planned, fitted) = match self.plan_append(&changes).await? {
+                (AppendPlan::AlreadyApplied, _) => return Ok(Applied::Already),
+                (AppendPlan::Go(range), fitted) => (range, fitted),
             };
             let files = match written.take() {
                 Some((range, files)) if range == planned => files,
@@ -266,7 +283,9 @@ impl Sink {
                 ..self.core.stamp(&self.claim, ours.generation)
             };
             let adds = rows::add_actions(&files.written);
-            let proposal = Proposal { stamp, claims: false, protocol: None, metadata: None, adds, removes: Vec::new() };
+            let (metadata, protocol) = fitted.unzip();
+            let protocol = protocol.flatten();
+            let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
                 self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
@@ -275,17 +294,15 @@ impl Sink {
         }
     }
 
-    /// Plans an append; what would end it is decided on facts read anew.
-    async fn plan_append(&mut self, changes: &Changes) -> Result<AppendPlan> {
-        let schema = self.core.view.changelog_schema();
+    /// Plans an append, and the columns that it adds; what would end it is decided on facts read anew.
+    async fn plan_append(&mut self, changes: &Changes) -> Result<(AppendPlan, Option<Fitted>)> {
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
             core.log.check_features(&core.facts)?;
-            core.log.check_schema(&core.facts, &schema)?;
-            Ok(planned)
+            Ok((planned, core.fitted()?))
         };
-        if let Ok(AppendPlan::Go(range)) = decide(&self.core, &self.claim) {
-            return Ok(AppendPlan::Go(range));
+        if let Ok(planned @ (AppendPlan::Go(_), _)) = decide(&self.core, &self.claim) {
+            return Ok(planned);
         }
         self.core.refresh().await?;
         decide(&self.core, &self.claim)
@@ -362,6 +379,24 @@ impl Sink {
 }
 
 impl Core {
+    /// What an append makes of the table's columns; refused where it may not.
+    fn fitted(&self) -> Result<Option<Fitted>> {
+        self.log.fitted(&self.facts, &self.view.changelog_schema(), self.settings.schema_change)
+    }
+
+    fn deliver(&mut self, view: View) -> Result<()> {
+        if view.key() != self.identity.key {
+            return Err(Error::refused(format!(
+                "the view {} has the key {:?}, and what is delivered has {:?}; open the table anew for another key",
+                view.name(),
+                view.key(),
+                self.identity.key
+            )));
+        }
+        self.view = view;
+        Ok(())
+    }
+
     /// Refuses a table whose features or properties forbid a reload.
     fn check_reloadable(&self) -> Result<()> {
         self.log.check_features(&self.facts)?;
