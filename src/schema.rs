@@ -255,7 +255,7 @@ fn conform_column(column: &ArrayRef, field: &Field, place: &str) -> Result<Array
 ///
 /// A struct's fields need the same names, because Arrow's cast finds them by name only then and goes by their order
 /// otherwise.
-fn is_same_kept(a: &DataType, b: &DataType) -> bool {
+pub(crate) fn is_same_kept(a: &DataType, b: &DataType) -> bool {
     use DataType as T;
     match (a, b) {
         (T::List(a), T::List(b)) | (T::Map(a, _), T::Map(b, _)) => is_same_kept(a.data_type(), b.data_type()),

@@ -200,8 +200,8 @@ impl Log {
     async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
-        // What others did is judged against what stood before it. A reload says that itself; an append of ours changes
-        // neither metadata nor the files that were live before it.
+        // What others did is judged against what stood before it. A reload says that itself; an append of ours leaves the
+        // files that were live before it, and the metadata as they are at its own version.
         let kind = first.stamp().map(|s| s.kind);
         let before = match kind {
             Some(Kind::Reload) => None,

@@ -38,6 +38,11 @@ impl Destination {
         &self.facts.standing
     }
 
+    /// The table at its head.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     /// For delivering `view`.
     pub fn deliver(self, view: View) -> Target {
         let identity = self.identity(view.key());
