@@ -10,6 +10,7 @@ mod flights;
 mod kills;
 mod program;
 mod readers;
+mod schema_change;
 mod sink;
 mod tidy;
 mod two_writers;
