@@ -58,9 +58,9 @@ impl Common {
             section.field("on_existing").and_then(|f| f.word(&[OnExisting::Error, OnExisting::Truncate], &[]));
         // Read for its problems only: there is nothing else to choose.
         section.field("on_continuity_loss").and_then(|f| f.word(&["fail_closed"], &["reset"]));
-        let schema_change = section.field("schema_change").and_then(|f| {
-            f.word(&[SchemaChange::Fail, SchemaChange::AddColumns, SchemaChange::Reload], &[])
-        });
+        let schema_change = section
+            .field("schema_change")
+            .and_then(|f| f.word(&[SchemaChange::Fail, SchemaChange::AddColumns, SchemaChange::Reload], &[]));
         let durability = section.field("durability").and_then(|f| f.word(&[Durability::Commit, Durability::None], &[]));
         let heartbeat = section.field("heartbeat").and_then(|f| f.duration_or_off());
         let mut common = Self { mode, on_existing, schema_change, durability, heartbeat, ..Self::default() };

@@ -25,11 +25,7 @@ fn a_difference_says_what_became_of_each_column() {
             None,
         ),
         (schema(&[("a", long.clone(), false)]), "column \"b\" int is removed", None),
-        (
-            schema(&[("a", long.clone(), false), ("b", long.clone(), true)]),
-            "column \"b\" is bigint and was int",
-            None,
-        ),
+        (schema(&[("a", long.clone(), false), ("b", long.clone(), true)]), "column \"b\" is bigint and was int", None),
         (
             schema(&[("a", long.clone(), true), ("B", int, true)]),
             "column \"a\" is bigint and was bigint not null, column \"B\" int is added, column \"b\" int is removed",
@@ -41,7 +37,8 @@ fn a_difference_says_what_became_of_each_column() {
         assert_eq!(difference.added().map(|fields| fields.len()), added, "{said}");
         assert_eq!(difference.is_empty(), said.is_empty());
     }
-    let nested = Difference::between(&schema(&[("p", place(&["x"]), true)]), &schema(&[("p", place(&["x", "y"]), true)]));
+    let nested =
+        Difference::between(&schema(&[("p", place(&["x"]), true)]), &schema(&[("p", place(&["x", "y"]), true)]));
     assert_eq!(nested.to_string(), "column \"p\" is struct<x:double,y:double> and was struct<x:double>");
     assert_eq!(nested.added(), None);
 }

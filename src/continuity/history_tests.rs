@@ -305,7 +305,8 @@ fn what_others_change_is_told_apart() {
 
 #[test]
 fn a_commit_of_ours_adds_nullable_columns_and_changes_nothing_else_of_the_table() {
-    let field = |name: &str, null: bool| format!(r#"{{"name":"{name}","type":"long","nullable":{null},"metadata":{{}}}}"#);
+    let field =
+        |name: &str, null: bool| format!(r#"{{"name":"{name}","type":"long","nullable":{null},"metadata":{{}}}}"#);
     let schema = |fields: &[String]| format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
     let wider = schema(&[field("a", false), field("b", true)]);
     let base = Model::new();

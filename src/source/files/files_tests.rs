@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use proptest::prelude::*;
 
-use super::landing_tests::{Change, Format, Landing, Row, expected, row, states, step, view, write_changes, write_rows};
+use super::landing_tests::{
+    Change, Format, Landing, Row, expected, row, states, step, view, write_changes, write_rows,
+};
 use super::*;
 use crate::change::Op;
 use crate::error::ErrorKind;
@@ -183,7 +185,9 @@ fn a_hole_is_waited_for() {
         let mut source = landing.source();
         let Next::Changes(changes) = source.changes(step(0), &view(true)).await.unwrap() else { panic!("idle") };
         assert_eq!(changes.range().to(), step(5));
-        let Next::Idle { hole: Some(hole) } = source.changes(step(5), &view(true)).await.unwrap() else { panic!("no hole") };
+        let Next::Idle { hole: Some(hole) } = source.changes(step(5), &view(true)).await.unwrap() else {
+            panic!("no hole")
+        };
         assert_eq!((hole.after, hole.before.as_str()), (step(5), "changes-8-9.parquet"));
         landing.changes(5, 8, &[], Format::ArrowStream);
         let Next::Changes(changes) = source.changes(step(5), &view(true)).await.unwrap() else { panic!("idle") };
@@ -192,7 +196,9 @@ fn a_hole_is_waited_for() {
         assert_eq!(changes.rows(), 1);
         assert!(matches!(source.changes(step(9), &view(true)).await.unwrap(), Next::Idle { hole: None }));
         landing.snapshot(20, &[row(1)], Format::Parquet);
-        let Next::Idle { hole: Some(hole) } = source.changes(step(9), &view(true)).await.unwrap() else { panic!("no hole") };
+        let Next::Idle { hole: Some(hole) } = source.changes(step(9), &view(true)).await.unwrap() else {
+            panic!("no hole")
+        };
         assert_eq!(hole.before, "snapshot-20.parquet");
         let position = source.position().await.unwrap();
         assert_eq!((position.earliest, position.latest), (Some(step(0)), Some(step(20))));

@@ -298,13 +298,7 @@ impl Feed {
     }
 
     /// The view after step `after`, where it has other columns than `view`.
-    fn next_view(
-        &self,
-        folder: &Folder,
-        view: &View,
-        after: Step,
-        reading: &mut Reading,
-    ) -> Result<Option<NextView>> {
+    fn next_view(&self, folder: &Folder, view: &View, after: Step, reading: &mut Reading) -> Result<Option<NextView>> {
         let here = folder.snapshots.iter().find(|s| s.step == after);
         let leading = folder.leading(after);
         if let Some(configured) = self.configured()? {
