@@ -50,16 +50,19 @@ impl Pump<'_> {
         };
         let mut sink = self.claimed().await?;
         sink.deliver(view.clone())?;
-        self.connector.show_snapshot(&sink.progress(), snapshot.step);
-        sink.reload(snapshot, stamp, Older::Refused).await?;
+        // Whoever held the table until the claim may have met the same change.
+        if !sink.has_columns()? {
+            self.connector.show_snapshot(&sink.progress(), snapshot.step);
+            sink.reload(snapshot, stamp, Older::Refused).await?;
+            tracing::info!(
+                event = "reloaded",
+                connector = self.connector.name(),
+                difference = %difference,
+                "the table is loaded anew because the view's columns changed"
+            );
+        }
         self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);
-        tracing::info!(
-            event = "reloaded",
-            connector = self.connector.name(),
-            difference = %difference,
-            "the table is loaded anew because the view's columns changed"
-        );
         (self.reached, self.view, self.waiting) = (sink.last_step()?, view, None);
         self.held = Some(super::Held::Sink(sink));
         self.connector.source.acknowledge(self.reached).await

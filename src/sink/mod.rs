@@ -21,7 +21,7 @@ pub use self::destination::Destination;
 pub use self::progress::Progress;
 use crate::change::Changes;
 use crate::clock::World;
-use crate::continuity::columns::SchemaChange;
+use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
@@ -30,7 +30,7 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::FileSettings;
-use crate::log::{Facts, Location, Metadata, Proposal, Protocol};
+use crate::log::{Facts, Location, Metadata, Proposal, Protocol, table_schema};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -241,6 +241,13 @@ impl Sink {
         self.core.deliver(view)
     }
 
+    /// Whether the table has the columns of the view that is delivered, in any order.
+    pub fn has_columns(&self) -> Result<bool> {
+        let Some(metadata) = &self.core.facts.metadata else { return Ok(false) };
+        let (table, view) = (table_schema(metadata)?, self.core.view.changelog_schema());
+        Ok(Difference::between(&table, &view).is_empty())
+    }
+
     /// Replaces every live file by the snapshot's, in one version, and starts a generation.
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
@@ -299,7 +306,9 @@ impl Sink {
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
             core.log.check_features(&core.facts)?;
-            Ok((planned, core.fitted()?))
+            // What the table holds already may have come in columns that are no longer its.
+            let fitted = if let AppendPlan::Go(_) = planned { core.fitted()? } else { None };
+            Ok((planned, fitted))
         };
         if let Ok(planned @ (AppendPlan::Go(_), _)) = decide(&self.core, &self.claim) {
             return Ok(planned);

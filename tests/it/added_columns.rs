@@ -11,7 +11,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
 
 use crate::faults::{Fault, FaultStore};
-use crate::program::{Landing, Readers, Site, UNSYNCED};
+use crate::program::{Landing, PATIENCE, Readers, Site, UNSYNCED, wait_until};
 use crate::world::{log, memory, settings, sink, step, view, world};
 
 /// The tests' view with the text columns `more` in front.
@@ -213,5 +213,49 @@ fn readers_see_a_column_that_was_added_as_null_before() {
         assert_eq!(null["rows"], 4, "{engine}: {null}");
         let found = readers.read(&[engine, &table, "--where", "note = 'x'"]);
         assert_eq!(found["rows"], 1, "{engine}: {found}");
+    }
+}
+
+#[test]
+fn a_running_process_waits_for_a_snapshot_in_the_columns_that_follow_and_loads_it_once() {
+    const TEST: &str = "a_running_process_waits_for_a_snapshot_in_the_columns_that_follow_and_loads_it_once";
+    let site = Site::new();
+    let folder = site.feed().join("rows");
+    let numbers = |numbers: &[i64]| -> ArrayRef { Arc::new(Int64Array::from(numbers.to_vec())) };
+    let texts = |texts: &[&str]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
+    let land = |name: &str, columns: Vec<(&str, ArrayRef)>| Landing::new(&folder, name.into()).parquet(columns).land();
+    let changes = |step: i64, name: ArrayRef| {
+        vec![("__step", numbers(&[step])), ("__op", texts(&["i"])), ("id", numbers(&[step])), ("name", name)]
+    };
+    let reload = "--set=pipelines.p.views.rows.connectors.lake.schema_change=reload";
+    land("snapshot-1.parquet", vec![("id", numbers(&[1])), ("name", texts(&["a"]))]);
+    let mut process = site.start(&["run", UNSYNCED, reload]);
+    land("changes-1-2.parquet", changes(2, texts(&["b"])));
+    land("changes-2-3.parquet", changes(3, numbers(&[30])));
+    let waits = wait_until(PATIENCE, || process.said().contains("land a snapshot of step 2"));
+    assert!(waits && site.last_step() == Some(2), "{}", process.said());
+    let waits = site.run(&["run", "--once", "--set=pipelines.p.views.rows.connectors.lake.schema_change=fail"]);
+    waits.ended(5, 0);
+    land("snapshot-2.parquet", vec![("id", numbers(&[1, 2])), ("name", numbers(&[10, 20]))]);
+    let arrived = wait_until(PATIENCE, || site.last_step() == Some(3) || process.ended().is_some());
+    assert!(arrived && process.ended().is_none(), "{}", process.said());
+    process.signal("TERM");
+    assert_eq!(process.code(), Some(0), "{}", process.said());
+    for _ in 0..2 {
+        site.run(&["run", "--once", UNSYNCED, reload]).ended(0, 0);
+    }
+    site.run(&["verify", "table"]).ended(0, 0);
+    let stamps = site.stamps();
+    let reloads: Vec<&Value> = stamps.iter().filter(|s| s["kind"] == "reload").collect();
+    assert_eq!(reloads.len(), 2);
+    assert_eq!(reloads[1]["reset"]["who"], "schema_change = \"reload\"");
+    let why = reloads[1]["reset"]["why"].as_str().unwrap();
+    assert!(why.ends_with("column \"name\" is bigint and was string"), "{why}");
+    let Some(readers) = Readers::find(TEST) else { return };
+    let table = site.table().display().to_string();
+    readers.read(&["log", &table]);
+    for engine in ["duckdb", "polars", "deltalake"] {
+        let read = readers.read(&[engine, &table]);
+        assert_eq!((&read["rows"], &read["digest"]), (&json!(3), &stamps.last().unwrap()["digest_total"]), "{engine}");
     }
 }

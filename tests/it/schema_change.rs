@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Ended, Reset, Until};
 use cutover::continuity::plan::Older;
-use cutover::continuity::stamp::{CommitStamp, Kind, ResetStamp};
+use cutover::continuity::stamp::{CommitStamp, Kind, Mode, ResetStamp};
 use cutover::inspect::{Verdict, state::state, verify};
 use cutover::source::files::{FilesSettings, FilesSource};
 use cutover::{ErrorKind, Location, Result, SchemaChange};
@@ -26,6 +26,7 @@ struct Delivery {
     store: Arc<dyn ObjectStore>,
     policy: SchemaChange,
     keyed: bool,
+    mode: Mode,
     columns: Vec<(String, DataType)>,
     runs: std::cell::Cell<u64>,
 }
@@ -34,7 +35,15 @@ impl Delivery {
     fn new(policy: SchemaChange) -> Self {
         let feed = tempfile::tempdir().unwrap();
         fs::create_dir(feed.path().join("v")).unwrap();
-        Self { feed, store: memory(), policy, keyed: true, columns: vec![], runs: std::cell::Cell::new(0) }
+        Self {
+            feed,
+            store: memory(),
+            policy,
+            keyed: true,
+            mode: Mode::SnapshotAndFollow,
+            columns: vec![],
+            runs: std::cell::Cell::new(0),
+        }
     }
 
     fn write(&self, name: &str, columns: Vec<(&str, ArrayRef, bool)>) {
@@ -65,6 +74,11 @@ impl Delivery {
     }
 
     fn connector(&self) -> Connector {
+        self.connectors()(Arc::clone(&self.store))
+    }
+
+    /// A process of its own, with ids of its own, on whatever store.
+    fn connectors(&self) -> impl FnOnce(Arc<dyn ObjectStore>) -> Connector + Send + use<> {
         let files = FilesSettings {
             path: self.feed.path().to_path_buf(),
             id: Some("feed".into()),
@@ -74,17 +88,19 @@ impl Delivery {
             fold_memory: FilesSettings::FOLD_MEMORY,
         };
         let mut sink = settings();
-        sink.schema_change = self.policy;
+        (sink.schema_change, sink.mode) = (self.policy, self.mode);
         let settings = ConnectorSettings {
             sink,
             commit: CommitBounds::default(),
             heartbeat: None,
             poll_interval: Duration::from_secs(1),
         };
-        // Each run is a process of its own, with ids of its own.
         self.runs.set(self.runs.get() + 1);
-        let location = Location::on(Arc::clone(&self.store));
-        Connector::new(settings, Box::new(FilesSource::new(files).unwrap()), location, world(self.runs.get()).0)
+        let run = self.runs.get();
+        move |store| {
+            let source = FilesSource::new(files).unwrap();
+            Connector::new(settings, Box::new(source), Location::on(store), world(run).0)
+        }
     }
 
     async fn run(&self) -> Result<Ended> {
@@ -482,4 +498,41 @@ async fn configured_columns_are_the_view_whatever_older_files_lack() {
 fn last_first(row: &str) -> String {
     let (first, rest) = row.split_once(' ').unwrap();
     format!("{rest} {first}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_another_process_met_first_is_not_made_again() {
+    for (policy, expected) in [(SchemaChange::AddColumns, "rmaAm"), (SchemaChange::Reload, "rmarm")] {
+        let mut delivery = Delivery::new(policy);
+        delivery.snapshot(10, &[1, 2], Shape::Plain);
+        delivery.run().await.unwrap();
+        delivery.insert(10, 11, 3, Shape::Plain);
+        delivery.insert(11, 12, 4, Shape::Added);
+        // The other process does everything just before this one takes its epoch.
+        let other = delivery.connectors();
+        let first = Fault::First(Box::new(move |store| {
+            Box::pin(async move { drop(other(store).run(Until::Drained).await.unwrap()) })
+        }));
+        let whole = Arc::clone(&delivery.store);
+        delivery.store = FaultStore::around(Arc::clone(&whole), vec![first]);
+        assert_eq!(delivery.run().await.unwrap().last_step, Some(step(12)), "{policy}");
+        delivery.store = whole;
+        assert_eq!(delivery.kinds().await, expected, "{policy}");
+        assert_eq!(delivery.rows().await.1.len(), 4);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mode_follow_begins_with_the_columns_of_the_first_changes() {
+    for (policy, expected) in [(SchemaChange::AddColumns, Ok("raA")), (SchemaChange::Reload, Err(ErrorKind::Refused))] {
+        let delivery = Delivery { mode: Mode::Follow, ..Delivery::new(policy) };
+        delivery.insert(10, 11, 1, Shape::Plain);
+        delivery.snapshot(12, &[1, 2], Shape::Altered);
+        delivery.insert(11, 12, 2, Shape::Added);
+        let ended = delivery.connector().run(Until::Step(step(12))).await;
+        match expected {
+            Ok(kinds) => assert_eq!((ended.unwrap().last_step, &*delivery.kinds().await), (Some(step(12)), kinds)),
+            Err(kind) => assert_eq!(ended.unwrap_err().kind(), kind),
+        }
+    }
 }
