@@ -141,3 +141,7 @@ fn new_view(landed: &Landed, name: &str, fields: Vec<FieldRef>, key: &[String]) 
     View::new(name, &Schema::new(fields), key.to_vec())
         .map_err(|e| Error::new(e.kind(), format!("{landed}: {}", e.message())))
 }
+
+#[cfg(test)]
+#[path = "views_tests.rs"]
+mod tests;
