@@ -54,7 +54,7 @@
 //! | [`View`], [`Snapshot`], [`Changes`], [`Op`] | what is delivered |
 //! | [`Step`], [`StepRange`] | positions in the source's history |
 //! | [`Location`], [`Access`], [`Durability`] | where a table is, and what it is opened for |
-//! | [`Target`], [`Standing`], [`OnExisting`], [`SinkSettings`] | a table that is not claimed, and what may be done with it |
+//! | [`Target`], [`Standing`], [`SinkSettings`], [`OnExisting`], [`SchemaChange`] | a table that is not claimed, and what may be done with it |
 //! | [`Sink`], [`Applied`] | a claimed table, and what a verb did |
 //! | [`Error`], [`ErrorKind`] | what failed, and what to do next |
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
@@ -86,6 +86,7 @@ mod store;
 pub use arrow;
 pub use change::{Changes, Op};
 pub use clock::{Clock, Ids, SystemClock, World};
+pub use continuity::columns::SchemaChange;
 pub use continuity::plan::{OnExisting, Standing};
 pub use error::{Error, ErrorKind, Result};
 pub use log::{Access, Durability, Location};

@@ -78,6 +78,7 @@ pub(super) fn build(config: &ConnectorConfig, world: &World) -> Result<Connector
             mode: config.mode,
             layout: config.delta.layout,
             on_existing: config.on_existing,
+            schema_change: config.schema_change,
             files: FileSettings {
                 compression: config.delta.compression,
                 target_file_size: config.delta.target_file_size,

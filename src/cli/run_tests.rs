@@ -20,7 +20,15 @@ struct Scripted {
 
 #[async_trait]
 impl Source for Scripted {
-    async fn view(&mut self) -> Result<View> {
+    fn name(&self) -> &str {
+        "v"
+    }
+
+    fn key(&self) -> &[String] {
+        &[]
+    }
+
+    async fn view(&mut self, _after: Step) -> Result<View> {
         assert!(!self.panics, "no view today");
         View::new("v", &Schema::new(vec![Field::new("id", DataType::Int64, true)]), Vec::new())
     }
@@ -33,13 +41,13 @@ impl Source for Scripted {
         Ok(Position { earliest: None, latest: Step::new(5).ok() })
     }
 
-    async fn snapshot(&mut self, _pick: Pick) -> Result<Snapshot> {
-        let view = self.view().await?;
+    async fn snapshot(&mut self, _pick: Pick) -> Result<(View, Snapshot)> {
+        let view = self.view(Step::ZERO).await?;
         let rows = RecordBatch::try_new(view.schema().clone(), vec![std::sync::Arc::new(Int64Array::from(vec![1, 2]))]);
-        Ok(Snapshot::from_batches(Step::new(5)?, vec![rows.unwrap()]))
+        Ok((view, Snapshot::from_batches(Step::new(5)?, vec![rows.unwrap()])))
     }
 
-    async fn changes(&mut self, _after: Step) -> Result<Next> {
+    async fn changes(&mut self, _after: Step, _view: &View) -> Result<Next> {
         Ok(Next::Idle { hole: None })
     }
 

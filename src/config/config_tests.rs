@@ -35,7 +35,7 @@ on_continuity_loss = "fail_closed"
 commit = { max_rows = 7, max_bytes = "1MiB" }
 durability = "none"
 heartbeat = "off"
-schema_change = "fail"
+schema_change = "add_columns"
 [pipelines.zeta.views.v.connectors.c.delta]
 uri = "s3://lake/t"
 layout = "changelog"
@@ -103,6 +103,7 @@ fn a_small_file_has_defaults() {
         name: ConnectorName::new("p", "v", "c").unwrap(),
         mode: Mode::SnapshotAndFollow,
         on_existing: OnExisting::Error,
+        schema_change: SchemaChange::Fail,
         commit: CommitBounds { max_interval: Duration::from_secs(10), max_rows: 1_000_000, max_bytes: 128 << 20 },
         durability: Durability::Commit,
         heartbeat: None,
@@ -280,11 +281,6 @@ fn what_this_version_lacks_is_said() {
             "",
             "[defaults.connector]\non_continuity_loss = \"reset\"\n",
             format!(r#"2:22: defaults.connector.on_continuity_loss: "reset" is {absent}; available: "fail_closed""#),
-        ),
-        (
-            "",
-            "[defaults.connector]\nschema_change = \"reload\"\n",
-            format!(r#"2:17: defaults.connector.schema_change: "reload" is {absent}; available: "fail""#),
         ),
     ];
     for (old, new, expected) in cases {
@@ -713,4 +709,21 @@ proptest! {
             Err(err) => prop_assert_eq!(err.kind(), ErrorKind::Config),
         }
     }
+}
+
+#[test]
+fn every_policy_of_changed_columns_is_read_and_a_connector_wins_over_the_defaults() {
+    let policy = |defaults: &str, own: &str| {
+        let text = SMALL.replace(URI, &format!("{own}{URI}"));
+        let found = load_with(&format!("{text}[defaults.connector]\n{defaults}"), &[], &[]).unwrap();
+        found.connectors[0].schema_change
+    };
+    for expected in [SchemaChange::Fail, SchemaChange::AddColumns, SchemaChange::Reload] {
+        assert_eq!(policy(&format!("schema_change = \"{expected}\"\n"), ""), expected);
+    }
+    let set = "pipelines.p.views.v.connectors.c.schema_change=reload";
+    let text = format!("{SMALL}[defaults.connector]\nschema_change = \"add_columns\"\n");
+    assert_eq!(load_with(&text, &[set], &[]).unwrap().connectors[0].schema_change, SchemaChange::Reload);
+    let follow = message(load_with(&text, &[set, "pipelines.p.views.v.connectors.c.mode=follow"], &[]));
+    assert!(follow.contains("pipelines.p.views.v.connectors.c: mode follow has no snapshot"), "{follow}");
 }

@@ -11,6 +11,7 @@ use super::name::{self, ConnectorName};
 use super::place::Problems;
 use super::section::{Field, Scope, Section};
 use super::{CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inputs, Secret, overrides, tree};
+use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ pub(super) fn load(inputs: &Inputs<'_>) -> Result<Config> {
 struct Common {
     mode: Option<Mode>,
     on_existing: Option<OnExisting>,
+    schema_change: Option<SchemaChange>,
     max_interval: Option<Duration>,
     max_rows: Option<u64>,
     max_bytes: Option<u64>,
@@ -56,10 +58,12 @@ impl Common {
             section.field("on_existing").and_then(|f| f.word(&[OnExisting::Error, OnExisting::Truncate], &[]));
         // Read for its problems only: there is nothing else to choose.
         section.field("on_continuity_loss").and_then(|f| f.word(&["fail_closed"], &["reset"]));
-        section.field("schema_change").and_then(|f| f.word(&["fail"], &["add_columns", "reload"]));
+        let schema_change = section
+            .field("schema_change")
+            .and_then(|f| f.word(&[SchemaChange::Fail, SchemaChange::AddColumns, SchemaChange::Reload], &[]));
         let durability = section.field("durability").and_then(|f| f.word(&[Durability::Commit, Durability::None], &[]));
         let heartbeat = section.field("heartbeat").and_then(|f| f.duration_or_off());
-        let mut common = Self { mode, on_existing, durability, heartbeat, ..Self::default() };
+        let mut common = Self { mode, on_existing, schema_change, durability, heartbeat, ..Self::default() };
         if let Some(mut commit) = section.section("commit") {
             common.max_interval = commit.field("max_interval").and_then(|f| f.duration());
             common.max_rows = commit.field("max_rows").and_then(|f| f.integer(1, i64::MAX.unsigned_abs()));
@@ -73,6 +77,7 @@ impl Common {
         Self {
             mode: self.mode.or(below.mode),
             on_existing: self.on_existing.or(below.on_existing),
+            schema_change: self.schema_change.or(below.schema_change),
             max_interval: self.max_interval.or(below.max_interval),
             max_rows: self.max_rows.or(below.max_rows),
             max_bytes: self.max_bytes.or(below.max_bytes),
@@ -202,10 +207,18 @@ impl Walk<'_> {
         let common = Common::read(&mut section).over(self.defaults);
         let delta =
             section.tagged("destination", "delta", &["http"]).and_then(|delta| self.delta(name.as_ref(), delta, from));
+        let mode = common.mode.unwrap_or(Mode::SnapshotAndFollow);
+        let schema_change = common.schema_change.unwrap_or_default();
+        if (mode, schema_change) == (Mode::Follow, SchemaChange::Reload) {
+            section.refuse(&format!(
+                "mode {mode} has no snapshot to load, which schema_change = \"{schema_change}\" needs; change one of them"
+            ));
+        }
         section.finish(&[]);
         Some(ConnectorConfig {
             name: name?,
-            mode: common.mode.unwrap_or(Mode::SnapshotAndFollow),
+            mode,
+            schema_change,
             on_existing: common.on_existing.unwrap_or(OnExisting::Error),
             commit: common.commit(),
             durability: common.durability.unwrap_or(Durability::Commit),

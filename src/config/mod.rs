@@ -21,6 +21,7 @@ use std::time::Duration;
 use arrow::datatypes::DataType;
 
 use crate::connector::CommitBounds;
+use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode};
 use crate::error::{Error, Result};
@@ -63,6 +64,8 @@ pub struct ConnectorConfig {
     pub mode: Mode,
     /// What to do with a table that is not ours.
     pub on_existing: OnExisting,
+    /// What to do when the view has other columns than the table.
+    pub schema_change: SchemaChange,
     /// When collected steps are committed.
     pub commit: CommitBounds,
     /// What a local table syncs before a step counts as delivered.

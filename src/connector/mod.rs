@@ -2,6 +2,7 @@
 
 mod pump;
 mod reset;
+mod schema_change;
 mod status;
 
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::continuity::stamp::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Location;
 use crate::schema::View;
-use crate::sink::{Progress, Sink, SinkSettings, Target};
+use crate::sink::{Destination, Progress, Sink, SinkSettings, Target};
 use crate::snapshot::Snapshot;
 use crate::source::{Hole, Pick, Source};
 use crate::step::Step;
@@ -158,21 +159,22 @@ impl Connector {
     }
 
     async fn deliver(&mut self, until: Until) -> Result<Ended> {
-        let view = self.source.view().await?;
         let held = loop {
-            let target = self.open(&view).await?;
-            if let Standing::Ours(ours) = target.standing() {
-                target.check_follow()?;
-                self.check_source(ours).await?;
+            let destination = self.look().await?;
+            if let Standing::Ours(ours) = destination.standing() {
+                let ours = ours.clone();
+                // The table knows in which columns the view was delivered last; the source may be ahead of it.
+                let target = destination.follow(self.source.name(), self.source.key())?;
+                self.check_source(&ours).await?;
                 break Held::Target(Box::new(target));
             }
-            let Some(snapshot) = self.first_state(until).await? else {
+            let Some((view, snapshot)) = self.first_state(until).await? else {
                 return Ok(Ended { last_step: None, hole: None });
             };
-            match self.load(target, snapshot).await {
+            match self.load(destination.deliver(view), snapshot).await {
                 Ok(sink) => break Held::Sink(Box::new(sink)),
                 // Another writer may have loaded the table first: then it is one to follow, not to load.
-                Err(e) => match self.open(&view).await?.standing() {
+                Err(e) => match self.look().await?.standing() {
                     Standing::Ours(_) => continue,
                     Standing::Absent | Standing::Foreign => return Err(e),
                 },
@@ -188,14 +190,14 @@ impl Connector {
         Pump::new(self, held, until, ends_at)?.run().await
     }
 
-    async fn open(&mut self, view: &View) -> Result<Target> {
-        let target =
-            Target::open(self.location.clone(), view.clone(), self.settings.sink.clone(), self.world.clone()).await?;
-        self.show_table(match target.standing() {
+    async fn look(&mut self) -> Result<Destination> {
+        let destination =
+            Destination::look(self.location.clone(), self.settings.sink.clone(), self.world.clone()).await?;
+        self.show_table(match destination.standing() {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         });
-        Ok(target)
+        Ok(destination)
     }
 
     /// Refuses a source that has not seen what the table holds.
@@ -207,13 +209,14 @@ impl Connector {
     }
 
     /// What a first load writes: a snapshot, or in mode `follow` no rows at the step before the first change.
-    async fn first_state(&mut self, until: Until) -> Result<Option<Snapshot>> {
+    async fn first_state(&mut self, until: Until) -> Result<Option<(View, Snapshot)>> {
         if self.settings.sink.mode != Mode::Follow {
             return self.source.snapshot(Pick::Newest { until: until.step() }).await.map(Some);
         }
         loop {
             if let Some(earliest) = self.source.position().await?.earliest {
-                return Ok(Some(Snapshot::from_batches(earliest, Vec::new())));
+                let view = self.source.view(earliest).await?;
+                return Ok(Some((view, Snapshot::from_batches(earliest, Vec::new()))));
             }
             if until.ends_when_idle() {
                 return Ok(None);
@@ -253,6 +256,29 @@ impl Connector {
 }
 
 impl Held {
+    /// The view that is delivered.
+    fn view(&self) -> &View {
+        match self {
+            Self::Sink(sink) => sink.view(),
+            Self::Target(target) => target.view(),
+        }
+    }
+
+    fn deliver(&mut self, view: View) -> Result<()> {
+        match self {
+            Self::Sink(sink) => sink.deliver(view),
+            Self::Target(target) => target.deliver(view),
+        }
+    }
+
+    /// The table, claimed.
+    async fn claimed(self) -> Result<Box<Sink>> {
+        match self {
+            Self::Sink(sink) => Ok(sink),
+            Self::Target(target) => Ok(Box::new(target.claim().await?)),
+        }
+    }
+
     fn last_step(&self) -> Result<Step> {
         match self {
             Self::Sink(sink) => sink.last_step(),

@@ -5,21 +5,24 @@ use std::time::Duration;
 use super::{Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until};
 use crate::change::Changes;
 use crate::error::{Error, ErrorKind, Result};
+use crate::schema::View;
 use crate::sink::{Applied, Sink};
 use crate::source::{Hole, Next};
 use crate::step::Step;
 
 /// The way from a source to a table, from the table's last step on.
 pub(super) struct Pump<'a> {
-    connector: &'a mut Connector,
-    held: Option<Held>,
+    pub(super) connector: &'a mut Connector,
+    pub(super) held: Option<Held>,
     until: Until,
     /// The last step to deliver.
-    ends_at: Option<Step>,
+    pub(super) ends_at: Option<Step>,
     /// The last step read from the source.
-    reached: Step,
+    pub(super) reached: Step,
+    /// The view that is asked for and delivered.
+    pub(super) view: View,
     /// What was read and not committed.
-    waiting: Option<Changes>,
+    pub(super) waiting: Option<Changes>,
     /// Since when a row, or a step without rows, waits; by the boot clock.
     waiting_since: Duration,
 }
@@ -27,8 +30,8 @@ pub(super) struct Pump<'a> {
 impl<'a> Pump<'a> {
     pub(super) fn new(connector: &'a mut Connector, held: Held, until: Until, ends_at: Option<Step>) -> Result<Self> {
         let reached = held.last_step()?;
-        let waiting_since = connector.world.clock.boot();
-        Ok(Self { connector, held: Some(held), until, ends_at, reached, waiting: None, waiting_since })
+        let (view, waiting_since) = (held.view().clone(), connector.world.clock.boot());
+        Ok(Self { connector, held: Some(held), until, ends_at, reached, view, waiting: None, waiting_since })
     }
 
     pub(super) async fn run(mut self) -> Result<Ended> {
@@ -37,10 +40,11 @@ impl<'a> Pump<'a> {
             if self.ends_at.is_some_and(|end| self.reached >= end) {
                 return self.end(None).await;
             }
-            match self.connector.source.changes(self.reached).await {
+            match self.connector.source.changes(self.reached, &self.view).await {
                 // What was read before is good, and is not read again for it.
                 Err(e) => return self.end(None).await.and(Err(e)),
                 Ok(Next::Changes(changes)) => self.take(changes).await?,
+                Ok(Next::View(next)) => self.change_view(next).await?,
                 Ok(Next::Idle { hole }) if self.until.ends_when_idle() => return self.end(hole).await,
                 Ok(Next::Idle { .. }) => {
                     if self.is_due() {
@@ -107,13 +111,9 @@ impl<'a> Pump<'a> {
 
     /// Commits what waits, however often it must be tried; nothing is read meanwhile. The claim is made here, when there
     /// is something to write.
-    async fn flush(&mut self) -> Result<()> {
+    pub(super) async fn flush(&mut self) -> Result<()> {
         let Some(changes) = self.waiting.take() else { return Ok(()) };
-        let mut sink = match self.held.take() {
-            Some(Held::Sink(sink)) => sink,
-            Some(Held::Target(target)) => Box::new(target.claim().await?),
-            None => return Err(Error::internal("a table that could not be claimed is not written to")),
-        };
+        let mut sink = self.claimed().await?;
         let applied = self.append(&mut sink, &changes).await?;
         if let Applied::Committed { version, rows, bytes } = applied {
             let to = changes.range().to().get();
@@ -135,6 +135,11 @@ impl<'a> Pump<'a> {
         self.connector.show(|s| s.phase = Phase::CatchingUp);
         self.held = Some(Held::Sink(sink));
         self.connector.source.acknowledge(changes.range().to()).await
+    }
+
+    pub(super) async fn claimed(&mut self) -> Result<Box<Sink>> {
+        let held = self.held.take();
+        held.ok_or_else(|| Error::internal("a table that could not be claimed is not written to"))?.claimed().await
     }
 
     /// Appends through the one sink that can settle a commit whose outcome is open.

@@ -52,11 +52,11 @@ impl Connector {
     /// Looks at what `reset` would do, and refuses what would be refused; nothing is written.
     pub async fn prepare_reset(&mut self, reset: Reset) -> Result<PreparedReset> {
         self.check_mode()?;
-        let view = self.source.view().await?;
-        let target = self.open(&view).await?;
-        let ours = target.facts().ours().cloned();
+        let destination = self.look().await?;
+        let ours = destination.facts().ours().cloned();
         check_generation(ours.as_ref(), reset.expected_generation)?;
-        let snapshot = self.source.snapshot(Pick::Reached { until: None }).await?;
+        let (view, snapshot) = self.source.snapshot(Pick::Reached { until: None }).await?;
+        let target = destination.deliver(view);
         target.check_reload(snapshot.step, reset.older)?;
         let generation = ours.as_ref().map_or(Ok(Generation::FIRST), |ours| ours.generation.next())?;
         let preview = ResetPreview { ours, generation, cutover: snapshot.step };
@@ -86,14 +86,20 @@ impl Connector {
         check_generation(sink.facts().ours(), Some(seen.generation))?;
         // What others appended since the table was looked at, the source reaches too.
         let is_current = sink.last_step()? == seen.last_step;
-        let snapshot = if is_current { snapshot } else { self.source.snapshot(Pick::Reached { until: None }).await? };
+        let snapshot = if is_current {
+            snapshot
+        } else {
+            let (view, snapshot) = self.source.snapshot(Pick::Reached { until: None }).await?;
+            sink.deliver(view)?;
+            snapshot
+        };
         self.show_snapshot(&sink.progress(), snapshot.step);
         let applied = sink.reload(snapshot, reset.stamp, reset.older).await?;
         self.show_table(sink.facts().ours());
         Ok(applied)
     }
 
-    fn check_mode(&self) -> Result<()> {
+    pub(super) fn check_mode(&self) -> Result<()> {
         if self.settings.sink.mode == Mode::Follow {
             return Err(Error::refused(format!(
                 "the mode is {}, which has no snapshot to load; set mode = \"snapshot_and_follow\" to reset it",

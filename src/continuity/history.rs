@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use crate::continuity::columns;
 use crate::continuity::commit::{Author, Commit, FileId, Table};
 use crate::continuity::stamp::{
     AdoptStamp, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION,
@@ -544,16 +545,33 @@ impl History {
         {
             self.find(at, Rule::Reload, format!("the {} removes the file {}", stamp.kind, removed.file.path));
         }
-        if stamp.kind != Kind::Reload
-            && stamp.adopt.is_none()
-            && commit.table.as_ref().is_some_and(|t| TableStamp::decode(&t.properties).ok().flatten() != self.stamp)
-        {
-            self.find(
-                at,
-                Rule::Reload,
-                format!("the {} changes the table properties that a reload writes", stamp.kind),
-            );
+        self.check_metadata(commit, stamp);
+    }
+
+    /// Between reloads the table's metadata stays as it is, but for the columns that an append adds.
+    fn check_metadata(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let (Some(new), Some(old)) = (&commit.table, &self.table) else { return };
+        if stamp.kind == Kind::Reload || stamp.adopt.is_some() {
+            return;
         }
+        let (at, kind) = (commit.version, stamp.kind);
+        let mut found = Vec::new();
+        if TableStamp::decode(&new.properties).ok().flatten() != self.stamp {
+            found.push((Rule::Reload, format!("the {kind} changes the table properties that a reload writes")));
+        } else if new.properties != old.properties {
+            found.push((Rule::Drift, format!("the {kind} changes the table properties")));
+        }
+        if new.partition_by != old.partition_by {
+            found.push((Rule::Drift, format!("the {kind} changes the partitioning")));
+        }
+        match columns::why_not_wider(&old.schema, &new.schema) {
+            Some(why) => found.push((Rule::Drift, format!("the {kind} changes the schema: {why}"))),
+            None if kind != Kind::Append && old.schema != new.schema => {
+                found.push((Rule::Drift, format!("the {kind} adds columns, which an append alone does")));
+            }
+            None => {}
+        }
+        found.into_iter().for_each(|(rule, message)| self.find(at, rule, message));
     }
 
     fn extend_segments(&mut self, at: u64, stamp: &CommitStamp) {

@@ -303,3 +303,38 @@ fn what_others_change_is_told_apart() {
     assert!(foreign(&|c| c.table = Some(Table { schema: "other".into(), ..model.table.clone() })));
     assert!(foreign(&|c| c.table = Some(Table { properties: Default::default(), ..model.table.clone() })));
 }
+
+#[test]
+fn a_commit_of_ours_adds_nullable_columns_and_changes_nothing_else_of_the_table() {
+    let field =
+        |name: &str, null: bool| format!(r#"{{"name":"{name}","type":"long","nullable":{null},"metadata":{{}}}}"#);
+    let schema = |fields: &[String]| format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
+    let wider = schema(&[field("a", false), field("b", true)]);
+    let base = Model::new();
+    let old = Table { schema: schema(&[field("a", false)]), ..base.table.clone() };
+    let set = |kind: Kind, table: Table| {
+        let mut model = Model::new();
+        model.commits[0].table = Some(old.clone());
+        model.apply(&if kind == Kind::Mark { Event::Claim } else { Event::Append { steps: 1, files: 1 } });
+        model.commits[1].table = Some(table);
+        findings(&model.commits)
+    };
+    let told = |found: &[Finding], rule: Rule, part: &str| {
+        assert!(found.iter().any(|f| f.rule == rule && f.message.contains(part)), "{part}: {found:?}");
+    };
+    let with = |change: &dyn Fn(&mut Table)| {
+        let mut table = Table { schema: wider.clone(), ..old.clone() };
+        change(&mut table);
+        table
+    };
+    assert_eq!(set(Kind::Append, with(&|_| {})), []);
+    told(&set(Kind::Mark, with(&|_| {})), Rule::Drift, "which an append alone does");
+    let never_null = schema(&[field("a", false), field("b", false)]);
+    told(&set(Kind::Append, with(&|t| t.schema = never_null.clone())), Rule::Drift, "may not be null");
+    let looser = schema(&[field("a", true)]);
+    told(&set(Kind::Append, with(&|t| t.schema = looser.clone())), Rule::Drift, "\"a\" is not what it was");
+    told(&set(Kind::Append, with(&|t| t.partition_by.push("a".into()))), Rule::Drift, "partitioning");
+    let owner = |t: &mut Table| drop(t.properties.insert("owner".into(), "me".into()));
+    told(&set(Kind::Append, with(&owner)), Rule::Drift, "changes the table properties");
+    told(&set(Kind::Append, with(&|t| t.properties.clear())), Rule::Reload, "properties that a reload writes");
+}

@@ -2,6 +2,7 @@
 //!
 //! Everything here is pure: no I/O, no clock, no awaiting.
 
+pub mod columns;
 pub mod commit;
 pub mod history;
 pub mod plan;

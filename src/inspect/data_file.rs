@@ -45,7 +45,7 @@ pub(super) struct Origin {
 impl Origin {
     /// The files of the table of `facts`, which has the columns `table`.
     pub(super) fn of(log: &Log, facts: &Facts, table: &Schema) -> Result<Self> {
-        Ok(Self { store: Arc::clone(log.store()), columns: log.file_columns(facts, table)? })
+        Ok(Self { store: Arc::clone(log.store()), columns: log.file_columns(facts, None, table)? })
     }
 
     /// The column as the files hold it.

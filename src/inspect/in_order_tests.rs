@@ -9,9 +9,9 @@ use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::FileColumns;
 use crate::error::ErrorKind;
 use crate::inspect::state::marked;
+use crate::log::FileColumns;
 
 /// A file of rows, each with its step and a number of its own.
 #[derive(Debug, Clone)]
@@ -69,7 +69,13 @@ async fn read(drawn: &[Drawn], (after, until): (i64, i64), most: u64) -> Result<
     for (at, file) in drawn.iter().enumerate() {
         files.push(stored(&store, at, file, parquet(&file.rows, 1, "i")).await);
     }
-    let order = InOrder { from: Origin { store, columns: FileColumns::default() }, columns: columns(), generation: Generation::FIRST, after, until };
+    let order = InOrder {
+        from: Origin { store, columns: FileColumns::default() },
+        columns: columns(),
+        generation: Generation::FIRST,
+        after,
+        until,
+    };
     let batches: Vec<RecordBatch> = order.read_in_windows(files, most).try_collect().await?;
     let mut all = Vec::new();
     for batch in &batches {
@@ -135,7 +141,13 @@ async fn rows_that_no_writer_of_ours_leaves_are_corrupt() {
         let store = Arc::new(InMemory::new());
         let drawn = Drawn { rows: vec![(1, 1)], has_statistics: true };
         let file = stored(&store, 0, &drawn, parquet(&drawn.rows, generation, op)).await;
-        let order = InOrder { from: Origin { store, columns: FileColumns::default() }, columns: columns(), generation: Generation::FIRST, after: 0, until: 9 };
+        let order = InOrder {
+            from: Origin { store, columns: FileColumns::default() },
+            columns: columns(),
+            generation: Generation::FIRST,
+            after: 0,
+            until: 9,
+        };
         let err = order.read(vec![file]).try_collect::<Vec<_>>().await.unwrap_err();
         assert_eq!(err.kind(), ErrorKind::Corrupt);
         assert!(err.message().contains(words) && err.message().contains("f0.parquet"), "{err}");
@@ -152,7 +164,13 @@ async fn files_without_rows_of_the_range_are_not_opened() {
     }
     store.delete(&Path::from("f0.parquet")).await.unwrap();
     store.delete(&Path::from("f2.parquet")).await.unwrap();
-    let order = InOrder { from: Origin { store, columns: FileColumns::default() }, columns: columns(), generation: Generation::FIRST, after: 1, until: 2 };
+    let order = InOrder {
+        from: Origin { store, columns: FileColumns::default() },
+        columns: columns(),
+        generation: Generation::FIRST,
+        after: 1,
+        until: 2,
+    };
     let rows: Vec<RecordBatch> = order.read(files).try_collect().await.unwrap();
     assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
 }

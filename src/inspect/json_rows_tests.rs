@@ -188,7 +188,7 @@ async fn read_back(folder: &Path, schema: &Schema) -> Vec<RecordBatch> {
         fold_memory: FilesSettings::FOLD_MEMORY,
     };
     let mut source = FilesSource::new(settings).unwrap();
-    source.snapshot(Pick::Newest { until: None }).await.unwrap().rows.try_collect().await.unwrap()
+    source.snapshot(Pick::Newest { until: None }).await.unwrap().1.rows.try_collect().await.unwrap()
 }
 
 #[tokio::test]

@@ -159,8 +159,8 @@ impl Log {
         self.kernel.replay(version).await
     }
 
-    /// Refuses a table in which our commits of rows with `schema` would not be right.
-    pub fn check_features(&self, facts: &Facts, schema: &Schema) -> Result<()> {
+    /// Refuses a table in which no commit of ours would be right.
+    pub fn check_features(&self, facts: &Facts) -> Result<()> {
         let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
         if metadata.configuration.contains_key(TXN_RETENTION) {
             return Err(Error::incompatible(format!(
@@ -168,7 +168,11 @@ impl Log {
             )));
         }
         features::check(protocol, metadata)?;
-        facts.upkeep.check()?;
+        facts.upkeep.check()
+    }
+
+    /// Refuses rows with `schema` that a feature of the table has no room for.
+    pub fn check_columns(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         features::check_columns(facts, schema)
     }
 
@@ -226,8 +230,8 @@ impl Log {
     async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
-        // What others did is judged against what stood before it. A reload or an adoption says that itself; another
-        // commit of ours changes neither metadata nor the files that were live before it.
+        // What others did is judged against what stood before it. A reload, an adoption and an append that adds columns say
+        // that themselves; another commit of ours changes neither metadata nor the files that were live before it.
         let kind = first.stamp().map(|s| s.kind);
         let before = match kind {
             Some(_) if first.table.is_some() => None,

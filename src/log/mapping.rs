@@ -82,6 +82,12 @@ impl Base {
         let mode = mode(facts.protocol.as_ref()?, metadata)?;
         Some(Self { mode, schema: metadata.schema_string.clone(), max_id: metadata.configuration.get(MAX_ID).cloned() })
     }
+
+    /// The highest id that the table gave, `known` being its schema.
+    fn highest_id(&self, known: &Value) -> i64 {
+        let told = self.max_id.as_ref().and_then(|max| max.parse().ok()).unwrap_or(0);
+        highest_id(known).max(told)
+    }
 }
 
 impl Log {
@@ -95,16 +101,33 @@ impl Log {
         };
         let mut wanted = parse(&plain)?;
         let known = parse(&base.schema)?;
-        let told = base.max_id.as_ref().and_then(|max| max.parse().ok()).unwrap_or(0);
-        let mut ids = Drawn { max: highest_id(&known).max(told), draw: &|| format!("col-{}", self.world.ids.draw()) };
+        let mut ids = Drawn { max: base.highest_id(&known), draw: &|| self.draw_name() };
         annotate(&mut wanted, Some(&known), &mut ids);
         let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
         Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base) })
     }
 
-    /// How data files of the table of `facts` hold columns with `schema`, all of which the table has.
-    pub fn file_columns(&self, facts: &Facts, schema: &Schema) -> Result<FileColumns> {
-        let stored = Base::of(facts).map(|base| Ok(Arc::new(stored(schema, &parse(&base.schema)?)?)));
+    /// The JSON of columns that an append adds behind those of the table of `facts`. Where columns are mapped they get
+    /// names and ids, and `metadata` the highest id. Names that it draws differ at every call.
+    pub(super) fn added_columns(&self, facts: &Facts, added: &Schema, metadata: &mut Metadata) -> Result<String> {
+        let plain = kernel::schema_string(added)?;
+        let Some(base) = Base::of(facts) else { return Ok(plain) };
+        let mut wanted = parse(&plain)?;
+        let mut ids = Drawn { max: base.highest_id(&parse(&base.schema)?), draw: &|| self.draw_name() };
+        annotate(&mut wanted, None, &mut ids);
+        metadata.configuration.insert(MAX_ID.into(), ids.max.to_string());
+        Ok(wanted.to_string())
+    }
+
+    fn draw_name(&self) -> String {
+        format!("col-{}", self.world.ids.draw())
+    }
+
+    /// How data files of the table of `facts` hold columns with `schema`, all of which the table has, or has by the
+    /// metadata `fitted`.
+    pub fn file_columns(&self, facts: &Facts, fitted: Option<&Metadata>, schema: &Schema) -> Result<FileColumns> {
+        let base = Base::of(facts).map(|base| fitted.map_or(base.schema, |metadata| metadata.schema_string.clone()));
+        let stored = base.map(|base| Ok(Arc::new(stored(schema, &parse(&base)?)?)));
         Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts) })
     }
 }

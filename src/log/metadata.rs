@@ -1,14 +1,17 @@
-//! The metadata and protocol that a reload leaves.
+//! The metadata and protocol that a reload leaves, or an append that adds columns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::entry::{Metadata, Protocol};
 use super::mapping::{self, Columns};
 use super::{Facts, Log, features, kernel};
+use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
 
@@ -59,36 +62,50 @@ impl Log {
         features::check_properties(properties)
     }
 
-    /// Refuses an append of rows with `schema` to a table that has another.
-    pub fn check_schema(&self, facts: &Facts, schema: &Schema) -> Result<()> {
-        let Some(metadata) = &facts.metadata else { return Ok(()) };
-        let wanted = kernel::schema_string(schema)?;
-        if metadata.schema_string == wanted {
-            return Ok(());
+    /// The metadata, and the protocol where it must change, that an append of rows with `schema` brings; `None` where the
+    /// table has these columns.
+    ///
+    /// With [`SchemaChange::AddColumns`] columns that may be null are added behind the table's own; everything else stays
+    /// byte for byte. Incompatible: any other difference.
+    pub fn fitted(
+        &self,
+        facts: &Facts,
+        schema: &Schema,
+        policy: SchemaChange,
+    ) -> Result<Option<(Metadata, Option<Protocol>)>> {
+        let Some(metadata) = &facts.metadata else { return Ok(None) };
+        if metadata.schema_string == kernel::schema_string(schema)? {
+            return Ok(None);
         }
-        let (table, view) = (mapping::logical(&metadata.schema_string).ok(), mapping::logical(&wanted).ok());
-        if table.is_some() && table == view {
-            return Ok(());
+        let difference = Difference::between(&*table_schema(metadata)?, schema);
+        match difference.added() {
+            Some(added) if added.is_empty() => Ok(None),
+            Some(added) if policy == SchemaChange::AddColumns => {
+                let added = Schema::new(added);
+                let mut fitted = metadata.clone();
+                let added_string = self.added_columns(facts, &added, &mut fitted)?;
+                fitted.schema_string = widened(&metadata.schema_string, &added_string)?;
+                let protocol = features::upgrade(facts.protocol.as_ref(), &kernel::type_features(&added));
+                Ok(Some((fitted, protocol)))
+            }
+            _ => Err(difference.refused("the view's columns are not the table's any more", policy)),
         }
-        let fields = |schema: &Option<Value>| -> Vec<Value> {
-            schema.as_ref().and_then(|s| s.get("fields")).and_then(Value::as_array).cloned().unwrap_or_default()
-        };
-        let (table, view) = (fields(&table), fields(&view));
-        let differs = view.iter().find(|f| !table.contains(f)).or_else(|| table.iter().find(|f| !view.contains(f)));
-        let name = differs.and_then(|f| f.get("name")).and_then(Value::as_str);
-        let of = |fields: &[Value]| {
-            let field = fields.iter().find(|f| f.get("name").and_then(Value::as_str) == name);
-            field.map_or("no such column".to_string(), |f| {
-                let null = if f.get("nullable") == Some(&Value::Bool(false)) { " not null" } else { "" };
-                let data_type = f.get("type").map(|t| t.as_str().map_or_else(|| t.to_string(), str::to_string));
-                format!("{}{null}", data_type.unwrap_or_default())
-            })
-        };
-        let difference = name.map_or("the columns' order differs".to_string(), |name| {
-            format!("column {name:?}: the table has {}, the view {}", of(&table), of(&view))
-        });
-        Err(Error::incompatible(format!(
-            "the view's schema is not the table's any more, and schema_change is \"fail\": {difference}; a reset loads the table with the view's schema"
-        )))
     }
+}
+
+/// A schema's JSON, its fields as they are spelled.
+#[derive(Serialize, Deserialize)]
+struct Fields<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    fields: Vec<&'a RawValue>,
+}
+
+/// The schema `table` with the fields of `added` behind its own.
+fn widened(table: &str, added: &str) -> Result<String> {
+    let broken = |e| Error::corrupt("the table's schema cannot be understood").with_source(e);
+    let mut schema: Fields<'_> = serde_json::from_str(table).map_err(broken)?;
+    let added: Fields<'_> = serde_json::from_str(added).map_err(broken)?;
+    schema.fields.extend(added.fields);
+    serde_json::to_string(&schema).map_err(broken)
 }

@@ -73,7 +73,7 @@ fn conform_column(column: &ArrayRef, field: &Field, place: &str) -> Result<Array
 /// Whether values of the type `given` may stand where the kept type `wanted` is.
 ///
 /// What a writer calls the members of lists and maps does not matter, nor the order of a struct's fields.
-fn fits(given: &DataType, wanted: &DataType) -> bool {
+pub(crate) fn fits(given: &DataType, wanted: &DataType) -> bool {
     use DataType as T;
     match (given, wanted) {
         (T::Null, _) => true,

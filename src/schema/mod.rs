@@ -12,6 +12,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use crate::continuity::stamp;
 use crate::error::{Error, Result};
 
+pub(crate) use conform::fits;
 pub use kept::{MAX_DEPTH, Unkept, is_variant, kept_field, kept_type};
 
 /// Columns as data files hold them, by their names in the table; `None` where files hold them as they are.

@@ -6,7 +6,7 @@ use crate::continuity::stamp::{AdoptStamp, CONNECTOR_PROPERTY, CONTRACT, CommitS
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::log::{Access, Facts, Location, Log, Outcome, Proposal, table_schema};
+use crate::log::{Access, Facts, Location, Log, Outcome, Proposal};
 
 use super::commit::MOST_CONFLICTS;
 
@@ -62,9 +62,7 @@ impl Adoption {
     }
 
     fn plan(&self) -> Result<AdoptPlan> {
-        if let Some(metadata) = &self.facts.metadata {
-            self.log.check_features(&self.facts, table_schema(metadata)?.as_ref())?;
-        }
+        self.log.check_features(&self.facts)?;
         plan::adopt(&self.facts.standing, &self.connector)
     }
 

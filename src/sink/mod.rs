@@ -9,6 +9,7 @@
 
 mod adopt;
 mod commit;
+mod destination;
 mod keys;
 mod progress;
 mod rows;
@@ -18,9 +19,11 @@ use std::sync::Arc;
 
 pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
+pub use self::destination::Destination;
 pub use self::progress::Progress;
 use crate::change::Changes;
 use crate::clock::World;
+use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
@@ -29,7 +32,7 @@ use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, check_partition_by};
-use crate::log::{Access, Facts, FileColumns, Location, Log, Proposal};
+use crate::log::{Facts, FileColumns, Location, Metadata, Proposal, Protocol, table_schema};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -47,6 +50,9 @@ pub struct SinkSettings {
     pub source: String,
     /// What to do with a table that is not ours.
     pub on_existing: OnExisting,
+    /// What an append does when the view has other columns than the table. Only a connector reloads by itself: here
+    /// [`SchemaChange::Reload`] refuses such an append, and leaves the reload to the caller.
+    pub schema_change: SchemaChange,
     /// How data files are written.
     pub files: FileSettings,
     /// The view's columns by which a reload partitions the table, none for `[]`; `None` leaves the table as it is.
@@ -64,6 +70,7 @@ impl SinkSettings {
             layout: Layout::Changelog,
             source: source.into(),
             on_existing: OnExisting::Error,
+            schema_change: SchemaChange::default(),
             files: FileSettings::default(),
             partition_by: None,
             properties: BTreeMap::new(),
@@ -100,6 +107,9 @@ pub enum Applied {
     Already,
 }
 
+/// The metadata of a table to which an append adds columns, and the protocol where they change it.
+type Fitted = (Metadata, Option<Protocol>);
+
 /// Why a reload is made.
 enum Reason {
     /// The table is loaded for the first time.
@@ -111,22 +121,9 @@ enum Reason {
 impl Target {
     /// Looks at the table at `location`, for delivering `view` to it. Nothing is written.
     pub async fn open(location: Location, view: View, settings: SinkSettings, world: World) -> Result<Self> {
-        let identity = Identity {
-            connector: settings.connector.clone(),
-            mode: settings.mode,
-            layout: settings.layout,
-            key: view.key().to_vec(),
-            source: settings.source.clone(),
-        };
-        if location.access() == Access::Read {
-            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
-        }
-        check_partition_by(&view.changelog_schema(), settings.partition_by.as_deref().unwrap_or_default())?;
-        let log = Log::new(location, world.clone());
-        log.check_properties(&settings.properties)?;
-        let facts = log.facts().await?;
-        log.check_features(&facts, &view.changelog_schema())?;
-        Ok(Self { core: Core::new(log, facts, view, identity, settings, world) })
+        let partition_by = settings.partition_by.clone().unwrap_or_default();
+        check_partition_by(&view.changelog_schema(), &partition_by)?;
+        Ok(Destination::look(location, settings, world).await?.deliver(view))
     }
 
     /// What the table says of itself.
@@ -153,10 +150,9 @@ impl Target {
     pub fn check_follow(&self) -> Result<()> {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
-        let schema = self.core.view.changelog_schema();
-        self.core.log.check_features(&self.core.facts, &schema)?;
+        self.core.check_features()?;
         self.core.check_partitioned_as_asked()?;
-        self.core.log.check_schema(&self.core.facts, &schema)
+        self.core.fitted().map(|_| ())
     }
 
     /// Refuses what a reload of step `cutover` would be refused for, without claiming anything.
@@ -165,6 +161,16 @@ impl Target {
         let request = ReloadRequest { cutover, commit: String::new(), on_existing, older };
         plan::check_reload(self.standing(), &self.core.identity, &request)?;
         self.core.check_reloadable()
+    }
+
+    /// The view that is delivered.
+    pub fn view(&self) -> &View {
+        &self.core.view
+    }
+
+    /// Takes `view` for what is delivered from here on. Refused: another key.
+    pub fn deliver(&mut self, view: View) -> Result<()> {
+        self.core.deliver(view)
     }
 
     /// Claims a table of ours by a commit that takes the next epoch.
@@ -232,6 +238,24 @@ impl Sink {
         Arc::clone(&self.core.progress)
     }
 
+    /// The view that is delivered.
+    pub fn view(&self) -> &View {
+        &self.core.view
+    }
+
+    /// Takes `view` for what is delivered from here on: the rows of a reload, or of appends as far as
+    /// [`SinkSettings::schema_change`] lets them have other columns than the table. Refused: another key.
+    pub fn deliver(&mut self, view: View) -> Result<()> {
+        self.core.deliver(view)
+    }
+
+    /// Whether the table has the columns of the view that is delivered, in any order.
+    pub fn has_columns(&self) -> Result<bool> {
+        let Some(metadata) = &self.core.facts.metadata else { return Ok(false) };
+        let (table, view) = (table_schema(metadata)?, self.core.view.changelog_schema());
+        Ok(Difference::between(&table, &view).is_empty())
+    }
+
     /// Replaces every live file by the snapshot's, in one version, and starts a generation.
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
@@ -246,11 +270,12 @@ impl Sink {
         let schema = self.core.view.changelog_schema();
         let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
         loop {
-            let planned = match self.plan_append(&changes).await? {
-                AppendPlan::AlreadyApplied => return Ok(Applied::Already),
-                AppendPlan::Go(range) => range,
+            let (planned, fitted) = match self.plan_append(&changes).await? {
+                (AppendPlan::AlreadyApplied, _) => return Ok(Applied::Already),
+                (AppendPlan::Go(range), fitted) => (range, fitted),
             };
-            let columns = self.core.log.file_columns(&self.core.facts, &schema)?;
+            let fitted_metadata = fitted.as_ref().map(|(metadata, _)| metadata);
+            let columns = self.core.log.file_columns(&self.core.facts, fitted_metadata, &schema)?;
             let files = match written.take() {
                 Some((range, before, files)) if range == planned && before == columns => files,
                 _ => {
@@ -276,7 +301,9 @@ impl Sink {
                 ..self.core.stamp(&self.claim, ours.generation)
             };
             let adds = rows::add_actions(&files.written);
-            let proposal = Proposal { stamp, claims: false, protocol: None, metadata: None, adds, removes: Vec::new() };
+            let (metadata, protocol) = fitted.unzip();
+            let protocol = protocol.flatten();
+            let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
                 self.core.checkpoint_if_due().await;
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
@@ -285,18 +312,18 @@ impl Sink {
         }
     }
 
-    /// Plans an append; what would end it is decided on facts read anew.
-    async fn plan_append(&mut self, changes: &Changes) -> Result<AppendPlan> {
-        let schema = self.core.view.changelog_schema();
+    /// Plans an append, and the columns that it adds; what would end it is decided on facts read anew.
+    async fn plan_append(&mut self, changes: &Changes) -> Result<(AppendPlan, Option<Fitted>)> {
         let decide = |core: &Core, claim: &Claim| {
             let planned = plan::append(&core.facts.standing, claim, &core.identity, changes.range())?;
-            core.log.check_features(&core.facts, &schema)?;
+            core.check_features()?;
             core.check_partitioned_as_asked()?;
-            core.log.check_schema(&core.facts, &schema)?;
-            Ok(planned)
+            // What the table holds already may have come in columns that are no longer its.
+            let fitted = if let AppendPlan::Go(_) = planned { core.fitted()? } else { None };
+            Ok((planned, fitted))
         };
-        if let Ok(AppendPlan::Go(range)) = decide(&self.core, &self.claim) {
-            return Ok(AppendPlan::Go(range));
+        if let Ok(planned @ (AppendPlan::Go(_), _)) = decide(&self.core, &self.claim) {
+            return Ok(planned);
         }
         self.core.refresh().await?;
         decide(&self.core, &self.claim)
@@ -387,9 +414,33 @@ impl Sink {
 }
 
 impl Core {
+    /// Refuses a table in which our commits of the view's rows would not be right.
+    fn check_features(&self) -> Result<()> {
+        self.log.check_features(&self.facts)?;
+        self.log.check_columns(&self.facts, &self.view.changelog_schema())
+    }
+
+    /// What an append makes of the table's columns; refused where it may not.
+    fn fitted(&self) -> Result<Option<Fitted>> {
+        self.log.fitted(&self.facts, &self.view.changelog_schema(), self.settings.schema_change)
+    }
+
+    fn deliver(&mut self, view: View) -> Result<()> {
+        if view.key() != self.identity.key {
+            return Err(Error::refused(format!(
+                "the view {} has the key {:?}, and what is delivered has {:?}; open the table anew for another key",
+                view.name(),
+                view.key(),
+                self.identity.key
+            )));
+        }
+        self.view = view;
+        Ok(())
+    }
+
     /// Refuses a table whose features or properties forbid a reload.
     fn check_reloadable(&self) -> Result<()> {
-        self.log.check_features(&self.facts, &self.view.changelog_schema())?;
+        self.check_features()?;
         self.check_partitioning()?;
         let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
         if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {

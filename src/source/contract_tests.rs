@@ -35,7 +35,7 @@ impl Expected {
 
 /// Everything that `source` promises, given what it should give.
 pub(crate) async fn check_contract(source: &mut dyn Source, expected: &Expected) {
-    let (view, fingerprint) = (source.view().await.unwrap(), source.fingerprint().to_owned());
+    let (name, key, fingerprint) = (source.name().to_owned(), source.key().to_vec(), source.fingerprint().to_owned());
     let snapshot = check_snapshot(source, Pick::Newest { until: None }, expected.snapshot, expected).await;
     check_snapshot(source, Pick::Reached { until: None }, expected.reached, expected).await;
     for step in snapshot.get()..=expected.reached {
@@ -45,17 +45,17 @@ pub(crate) async fn check_contract(source: &mut dyn Source, expected: &Expected)
     let answers = check_follow(source, snapshot, &mut expected.at(snapshot), expected).await;
     let reached = answers.last().map_or(snapshot, |changes| changes.range().to());
     assert_eq!(reached.get(), expected.reached, "where the changes end");
+    let (view, _) = source.snapshot(Pick::Newest { until: None }).await.unwrap();
+    assert_eq!((view.name(), view.key()), (name.as_str(), key.as_slice()));
     check_repeats(source, &view, snapshot, &answers).await;
     source.acknowledge(reached).await.unwrap();
-    assert_eq!(source.view().await.unwrap(), view);
-    assert_eq!(source.fingerprint(), fingerprint);
+    assert_eq!((source.name(), source.key(), source.fingerprint()), (&*name, &*key, &*fingerprint));
     assert!(source.position().await.unwrap().latest >= Some(reached));
 }
 
 /// A snapshot has the wanted step, and the state of it.
 pub(crate) async fn check_snapshot(source: &mut dyn Source, pick: Pick, step: u64, expected: &Expected) -> Step {
-    let view = source.view().await.unwrap();
-    let snapshot = source.snapshot(pick).await.unwrap();
+    let (view, snapshot) = source.snapshot(pick).await.unwrap();
     assert_eq!(snapshot.step.get(), step, "{pick:?}");
     let (step, known_rows) = (snapshot.step, snapshot.known_rows);
     let batches: Vec<RecordBatch> = snapshot.rows.try_collect().await.unwrap();
@@ -77,9 +77,9 @@ pub(crate) async fn check_follow(
     state: &mut State,
     expected: &Expected,
 ) -> Vec<Changes> {
-    let view = source.view().await.unwrap();
+    let view = source.view(after).await.unwrap();
     let (mut reached, mut answers) = (after, Vec::new());
-    while let Next::Changes(changes) = source.changes(reached).await.unwrap() {
+    while let Next::Changes(changes) = source.changes(reached, &view).await.unwrap() {
         assert!(
             changes.range().from() <= reached && reached < changes.range().to(),
             "{} at {reached}",
@@ -100,7 +100,7 @@ async fn check_repeats(source: &mut dyn Source, view: &View, after: Step, answer
     for start in (0..answers.len()).rev() {
         let mut reached = if start == 0 { after } else { answers[start].range().from() };
         let mut again = Digest::EMPTY;
-        while let Next::Changes(changes) = source.changes(reached).await.unwrap() {
+        while let Next::Changes(changes) = source.changes(reached, view).await.unwrap() {
             let changes = changes.after(reached).unwrap().unwrap();
             reached = changes.range().to();
             again = again.plus(digest(&changes));

@@ -22,18 +22,24 @@ use crate::step::Step;
 ///
 /// What every implementation promises, and `contract_tests.rs` checks:
 ///
-/// * `view` and `fingerprint` do not change while the source lives; two sources are the same history
-///   exactly when their fingerprints are equal.
-/// * `snapshot` is complete and consistent at its step: folding `changes(s)` up to a later step `t` into
-///   the snapshot at `s` gives the state at `t`.
+/// * `name`, `key` and `fingerprint` do not change while the source lives; two sources are the same history exactly when
+///   their fingerprints are equal.
+/// * The view's columns may change between steps. The source keeps no idea of its own of how far that was told: who asks
+///   for changes says which view it has, and is answered in just those columns, or with the view that follows. So a
+///   restart that begins with the columns of its table gets the same answers as whoever never stopped.
+/// * `snapshot` is complete and consistent at its step, in the view of that step: folding `changes(s)` up to a later step
+///   `t` into the snapshot at `s` gives the state at `t`; columns that were added in between are null in older rows.
 /// * `changes(after)` begins with the first step after `after`, or with an earlier one whose file or
 ///   transaction also holds that step; each answer holds whole steps, and the next call, with the step
 ///   that the answer ended at, continues exactly there. Asking again gives the same changes again.
 /// * Nothing is forgotten before `acknowledge`, and nothing is held back for it.
 #[async_trait]
 pub trait Source: Send {
-    /// The view's name, schema and key.
-    async fn view(&mut self) -> Result<View>;
+    /// The view's name.
+    fn name(&self) -> &str;
+
+    /// The columns that identify a row; empty for a view without key.
+    fn key(&self) -> &[String];
 
     /// What makes two sources the same history.
     fn fingerprint(&self) -> &str;
@@ -41,11 +47,14 @@ pub trait Source: Send {
     /// The source's own evidence of where it stands.
     async fn position(&mut self) -> Result<Position>;
 
-    /// The view's rows at one step.
-    async fn snapshot(&mut self, pick: Pick) -> Result<Snapshot>;
+    /// The view in which the first changes after step `after` are.
+    async fn view(&mut self, after: Step) -> Result<View>;
 
-    /// The next changes after step `after`.
-    async fn changes(&mut self, after: Step) -> Result<Next>;
+    /// The view's rows at one step, and the view as it is there.
+    async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)>;
+
+    /// The next changes after step `after`, in the columns of `view`.
+    async fn changes(&mut self, after: Step, view: &View) -> Result<Next>;
 
     /// Everything up to `step` is safe: the source may forget it.
     async fn acknowledge(&mut self, step: Step) -> Result<()>;
@@ -80,11 +89,26 @@ pub enum Pick {
 pub enum Next {
     /// Changes of whole steps.
     Changes(Changes),
+    /// What follows has other columns than the view that was asked for: ask again with the one that follows, once its
+    /// columns are agreed to.
+    View(NextView),
     /// Nothing more for now.
     Idle {
         /// Why later steps that the source names cannot be reached, if there are any.
         hole: Option<Hole>,
     },
+}
+
+/// The view from a step on.
+#[derive(Debug, Clone)]
+pub struct NextView {
+    /// The view, with the key of the one before; columns of both stand in the order of the one before, added ones behind.
+    pub view: View,
+    /// Whether rows of before, too, have values in added columns, as far as the source can tell: then appended changes
+    /// do not lead to its state.
+    pub is_filled: bool,
+    /// Where the view is so, in the source's own words.
+    pub position: String,
 }
 
 /// Steps that are missing between others.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
+mod added_columns;
 mod adopt;
 mod changes;
 mod cli;
@@ -16,6 +17,7 @@ mod partitions;
 mod program;
 mod readers;
 mod sample;
+mod schema_change;
 mod sink;
 mod tidy;
 mod two_writers;

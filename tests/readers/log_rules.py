@@ -186,6 +186,7 @@ class Check:
                 kept = ("cutover.generation", "cutover.step", "cutover.commit")
                 if any(metadata["configuration"].get(k) != self.properties.get(k) for k in kept):
                     self.problem(version, f"a {kind} changes {', '.join(kept)}")
+                self.grown(version, kind, metadata)
                 self.metadata, self.properties = metadata, metadata["configuration"]
 
         # R2: the running digest.
@@ -220,6 +221,18 @@ class Check:
                 self.problem(version, f"txn {app} is {txns.get(app)}, expected version {number}")
         if any(t.get("lastUpdated") is not None for a, t in txns.items() if a in (STEP, EPOCH)):
             self.problem(version, "a txn of ours has lastUpdated")
+
+    def grown(self, version, kind, metadata):
+        """R5: between reloads metadata change only by the nullable columns that an append adds behind the others."""
+        before = self.metadata
+        if before is None:
+            return
+        old, new = (json.loads(m["schemaString"])["fields"] for m in (before, metadata))
+        others = ("id", "name", "description", "format", "partitionColumns", "configuration", "createdTime")
+        if any(before.get(k) != metadata.get(k) for k in others):
+            self.problem(version, f"R5: a {kind} changes more than columns")
+        if kind != "append" or new[: len(old)] != old or not all(f["nullable"] for f in new[len(old) :]):
+            self.problem(version, f"R5: a {kind} changes the columns from {old} to {new}")
 
     def reload_properties(self, version, stamp, metadata):
         if len(metadata) != 1:

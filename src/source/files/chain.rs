@@ -2,6 +2,7 @@
 
 use super::directory::{ChangeFile, Folder};
 use super::pieces::Pieces;
+use super::views::{Holds, view_of};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::schema::View;
@@ -24,17 +25,25 @@ pub(crate) fn link(folder: &Folder, view: &View, after: Step) -> Result<Option<L
     Ok(Some(Link { file: file.clone(), range }))
 }
 
-/// The links from `after` as far as they go, at most to `until`.
-pub(crate) fn chain(folder: &Folder, view: &View, after: Step, until: Option<Step>) -> Result<Vec<Link>> {
-    let (mut links, mut reached) = (Vec::new(), after);
+/// The links from `after` as far as they go, at most to `until`, and the view at their end; `grown` gives the view with
+/// which a file leaves the one before it.
+pub(crate) fn chain(
+    folder: &Folder,
+    view: View,
+    after: Step,
+    until: Option<Step>,
+    grown: impl Fn(&ChangeFile, &View) -> Result<View>,
+) -> Result<(Vec<Link>, View)> {
+    let (mut links, mut reached, mut view) = (Vec::new(), after, view);
     while until.is_none_or(|until| reached < until)
-        && let Some(mut link) = link(folder, view, reached)?
+        && let Some(mut link) = link(folder, &view, reached)?
     {
+        view = grown(&link.file, &view)?;
         link.range = until.map_or(Some(link.range), |until| link.range.until(until)).unwrap_or(link.range);
         reached = link.range.to();
         links.push(link);
     }
-    Ok(links)
+    Ok((links, view))
 }
 
 /// Every file that shares steps of `range` with `chosen` must say the same of them once netted.
@@ -51,7 +60,9 @@ fn agree(folder: &Folder, view: &View, chosen: &ChangeFile, range: StepRange) ->
 }
 
 /// The digest of a file's netted changes in `range`. Netting stops at the end of a step, so it can be summed over pieces.
+/// Each file is taken with its own columns, because a column of nulls does not count.
 fn digest(file: &ChangeFile, view: &View, range: StepRange) -> Result<Digest> {
+    let view = &view_of(&file.landed, Holds::Changes, view)?;
     let mut pieces = Pieces::open(file, view, range.from())?;
     let mut digest = Digest::EMPTY;
     while pieces.reached() < range.to()

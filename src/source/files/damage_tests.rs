@@ -10,10 +10,10 @@ use crate::error::ErrorKind;
 /// What reading everything in the folder comes to: rows, or an error.
 async fn read(landing: &Landing) -> Result<usize> {
     let mut source = landing.source();
-    let snapshot = source.snapshot(Pick::Newest { until: None }).await?;
+    let (view, snapshot) = source.snapshot(Pick::Newest { until: None }).await?;
     let rows: Vec<RecordBatch> = snapshot.rows.try_collect().await?;
     let mut count = rows.iter().map(RecordBatch::num_rows).sum();
-    if let Next::Changes(changes) = source.changes(step(1)).await? {
+    if let Next::Changes(changes) = source.changes(step(1), &view).await? {
         count += changes.rows() as usize;
     }
     Ok(count)

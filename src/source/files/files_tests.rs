@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use futures::TryStreamExt;
 use proptest::prelude::*;
 
-use super::landing_tests::{Change, Format, Landing, Row, expected, row, states, step, write_changes, write_rows};
+use super::landing_tests::{
+    Change, Format, Landing, Row, expected, row, states, step, view, write_changes, write_rows,
+};
 use super::*;
 use crate::change::Op;
 use crate::error::ErrorKind;
@@ -23,7 +25,7 @@ fn reached() -> Pick {
 
 async fn fails(source: &mut FilesSource, pick: Pick) -> Error {
     match source.snapshot(pick).await {
-        Ok(snapshot) => snapshot.rows.try_collect::<Vec<_>>().await.unwrap_err(),
+        Ok((_, snapshot)) => snapshot.rows.try_collect::<Vec<_>>().await.unwrap_err(),
         Err(e) => e,
     }
 }
@@ -181,18 +183,22 @@ fn a_hole_is_waited_for() {
         landing.changes(0, 5, &[(3, Op::Insert, row(1))], Format::Ndjson);
         landing.changes(8, 9, &[(9, Op::Insert, row(2))], Format::Parquet);
         let mut source = landing.source();
-        let Next::Changes(changes) = source.changes(step(0)).await.unwrap() else { panic!("idle") };
+        let Next::Changes(changes) = source.changes(step(0), &view(true)).await.unwrap() else { panic!("idle") };
         assert_eq!(changes.range().to(), step(5));
-        let Next::Idle { hole: Some(hole) } = source.changes(step(5)).await.unwrap() else { panic!("no hole") };
+        let Next::Idle { hole: Some(hole) } = source.changes(step(5), &view(true)).await.unwrap() else {
+            panic!("no hole")
+        };
         assert_eq!((hole.after, hole.before.as_str()), (step(5), "changes-8-9.parquet"));
         landing.changes(5, 8, &[], Format::ArrowStream);
-        let Next::Changes(changes) = source.changes(step(5)).await.unwrap() else { panic!("idle") };
+        let Next::Changes(changes) = source.changes(step(5), &view(true)).await.unwrap() else { panic!("idle") };
         assert_eq!((changes.range().to(), changes.rows()), (step(8), 0));
-        let Next::Changes(changes) = source.changes(step(8)).await.unwrap() else { panic!("idle") };
+        let Next::Changes(changes) = source.changes(step(8), &view(true)).await.unwrap() else { panic!("idle") };
         assert_eq!(changes.rows(), 1);
-        assert!(matches!(source.changes(step(9)).await.unwrap(), Next::Idle { hole: None }));
+        assert!(matches!(source.changes(step(9), &view(true)).await.unwrap(), Next::Idle { hole: None }));
         landing.snapshot(20, &[row(1)], Format::Parquet);
-        let Next::Idle { hole: Some(hole) } = source.changes(step(9)).await.unwrap() else { panic!("no hole") };
+        let Next::Idle { hole: Some(hole) } = source.changes(step(9), &view(true)).await.unwrap() else {
+            panic!("no hole")
+        };
         assert_eq!(hole.before, "snapshot-20.parquet");
         let position = source.position().await.unwrap();
         assert_eq!((position.earliest, position.latest), (Some(step(0)), Some(step(20))));
@@ -207,17 +213,17 @@ fn a_change_file_that_disagrees_about_undelivered_steps_ends_the_continuity() {
         landing.changes(0, 4, &[one.clone(), two.clone()], Format::Ndjson);
         landing.changes(2, 6, std::slice::from_ref(&two), Format::Parquet);
         let mut source = landing.source();
-        let Next::Changes(changes) = source.changes(step(0)).await.unwrap() else { panic!("idle") };
+        let Next::Changes(changes) = source.changes(step(0), &view(true)).await.unwrap() else { panic!("idle") };
         assert_eq!(changes.range().to(), step(4));
 
         landing.changes(1, 5, &[one, other], Format::ArrowFile);
-        let err = landing.source().changes(step(0)).await.unwrap_err();
+        let err = landing.source().changes(step(0), &view(true)).await.unwrap_err();
         assert_eq!(err.kind(), ErrorKind::ContinuityLost);
         for part in ["changes-0-4.ndjson", "changes-1-5.arrow", "(1, 4]"] {
             assert!(err.message().contains(part), "{err}");
         }
         // What is delivered is not looked at again.
-        assert!(landing.source().changes(step(4)).await.is_ok());
+        assert!(landing.source().changes(step(4), &view(true)).await.is_ok());
         let err = fails(&mut landing.source(), reached()).await;
         assert_eq!(err.kind(), ErrorKind::Unavailable, "{err}");
         landing.snapshot(0, &[], Format::Parquet);
@@ -257,14 +263,15 @@ fn a_view_without_columns_is_that_of_the_files() {
     run(async {
         let landing = Landing::new(true);
         let mut source = FilesSource::new(FilesSettings { columns: vec![], ..landing.settings() }).unwrap();
-        let err = source.view().await.unwrap_err();
+        let err = source.snapshot(newest()).await.unwrap_err();
         assert_eq!(err.kind(), ErrorKind::Unavailable, "{err}");
         landing.snapshot(1, &[row(1)], Format::Ndjson);
-        let err = source.view().await.unwrap_err();
+        let err = source.snapshot(newest()).await.unwrap_err();
         assert_eq!(err.kind(), ErrorKind::Config);
         assert!(err.message().contains("columns = {"), "{err}");
         landing.changes(1, 2, &[], Format::ArrowStream);
-        assert_eq!(source.view().await.unwrap(), super::landing_tests::view(true));
+        assert_eq!(source.view(step(1)).await.unwrap(), view(true));
+        assert_eq!(source.snapshot(newest()).await.unwrap().0, view(true));
         check_snapshot(&mut source, newest(), 1, &expected(&BTreeMap::from([(1, vec![row(1)])]), true, 1, 2)).await;
     });
 }
@@ -297,7 +304,7 @@ fn what_is_missing_or_too_new_is_said_with_its_remedy() {
         let err = fails(&mut landing.source(), Pick::Reached { until: Some(step(4)) }).await;
         assert_eq!(err.kind(), ErrorKind::Refused);
         let gone = FilesSettings { view: "gone".to_owned(), ..landing.settings() };
-        let err = FilesSource::new(gone).unwrap().view().await.unwrap_err();
+        let err = FilesSource::new(gone).unwrap().view(step(0)).await.unwrap_err();
         assert_eq!(err.kind(), ErrorKind::Unavailable);
         assert!(err.message().contains("gone"), "{err}");
         for view in ["", "..", "a/b", "/"] {
@@ -335,7 +342,7 @@ fn a_dropped_stream_stops_reading() {
         let rows: Vec<Row> = (0..20_000).map(row).collect();
         landing.snapshot(0, &rows, Format::Ndjson);
         let mut source = landing.source();
-        let mut snapshot = source.snapshot(newest()).await.unwrap();
+        let (_, mut snapshot) = source.snapshot(newest()).await.unwrap();
         assert!(snapshot.rows.next().await.unwrap().is_ok());
         drop(snapshot);
         check_snapshot(&mut source, newest(), 0, &expected(&BTreeMap::from([(0, rows)]), true, 0, 0)).await;

@@ -9,7 +9,7 @@ use crate::source::files::landing_tests::{Change, Format, Landing, expected, row
 fn fold(landing: &Landing, memory: u64) -> (State, usize) {
     let (folder, view) = (Folder::scan(&landing.folder()).unwrap(), view(landing.keyed));
     let snapshot = folder.newest(None).unwrap().clone();
-    let links = chain(&folder, &view, snapshot.step, None).unwrap();
+    let (links, view) = chain(&folder, view, snapshot.step, None, |_, view| Ok(view.clone())).unwrap();
     let mut fold = Fold::new(&view, snapshot, links, memory).unwrap();
     let (mut state, mut passes) = (State::new(), 0);
     let mut was_snapshot = false;
@@ -49,7 +49,7 @@ fn a_file_that_is_replaced_during_a_fold_ends_it() {
     landing.snapshot(0, &[row(1)], Format::Parquet);
     landing.changes(0, 1, &[(1, Op::Insert, row(2))], Format::Ndjson);
     let (folder, view) = (Folder::scan(&landing.folder()).unwrap(), view(true));
-    let links = chain(&folder, &view, step(0), None).unwrap();
+    let (links, view) = chain(&folder, view, step(0), None, |_, view| Ok(view.clone())).unwrap();
     let mut fold = Fold::new(&view, folder.newest(None).unwrap().clone(), links, 0).unwrap();
     assert!(fold.next().unwrap().is_ok());
     landing.changes(0, 1, &[(1, Op::Insert, row(3)), (1, Op::Insert, row(4))], Format::Ndjson);

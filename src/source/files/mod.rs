@@ -26,6 +26,7 @@ mod ndjson;
 mod pieces;
 mod reader;
 mod shape;
+mod views;
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -36,18 +37,19 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 
-use crate::continuity::stamp::{COLUMN_OP, COLUMN_STEP};
-use crate::error::{Error, Result};
+use crate::continuity::columns::Difference;
+use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
-use crate::source::{Next, Pick, Position, Source};
+use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 pub use columns::parse_column_type;
-use directory::{Folder, SnapshotFile, check_folder};
+use directory::{ChangeFile, Folder, Landed, SnapshotFile};
 use fold::Fold;
 use pieces::Pieces;
 use reader::{Batches, Rows};
 use shape::Shape;
+use views::Holds;
 
 /// Where a view's files are landed, and what the view is.
 #[derive(Debug, Clone)]
@@ -75,7 +77,6 @@ impl FilesSettings {
 pub struct FilesSource {
     feed: Arc<Feed>,
     fingerprint: String,
-    view: Option<View>,
     reading: Reading,
 }
 
@@ -101,7 +102,7 @@ impl FilesSource {
         };
         let fingerprint = format!("files:{home}/{}", settings.view);
         let folder = settings.path.join(&settings.view);
-        Ok(Self { feed: Arc::new(Feed { settings, folder }), fingerprint, view: None, reading: Reading::default() })
+        Ok(Self { feed: Arc::new(Feed { settings, folder }), fingerprint, reading: Reading::default() })
     }
 }
 
@@ -113,13 +114,12 @@ impl std::fmt::Debug for FilesSource {
 
 #[async_trait]
 impl Source for FilesSource {
-    async fn view(&mut self) -> Result<View> {
-        if let Some(view) = &self.view {
-            return Ok(view.clone());
-        }
-        let feed = Arc::clone(&self.feed);
-        let view = blocking(move || feed.view()).await?;
-        Ok(self.view.insert(view).clone())
+    fn name(&self) -> &str {
+        &self.feed.settings.view
+    }
+
+    fn key(&self) -> &[String] {
+        &self.feed.settings.key
     }
 
     fn fingerprint(&self) -> &str {
@@ -131,13 +131,18 @@ impl Source for FilesSource {
         blocking(move || Ok(Folder::scan(&feed.folder)?.position())).await
     }
 
-    async fn snapshot(&mut self, pick: Pick) -> Result<Snapshot> {
-        let (feed, view) = (Arc::clone(&self.feed), self.view().await?);
-        blocking(move || feed.snapshot(&view, pick)).await
+    async fn view(&mut self, after: Step) -> Result<View> {
+        let feed = Arc::clone(&self.feed);
+        blocking(move || feed.view(after)).await
     }
 
-    async fn changes(&mut self, after: Step) -> Result<Next> {
-        let (feed, view) = (Arc::clone(&self.feed), self.view().await?);
+    async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
+        let feed = Arc::clone(&self.feed);
+        blocking(move || feed.snapshot(pick)).await
+    }
+
+    async fn changes(&mut self, after: Step, view: &View) -> Result<Next> {
+        let (feed, view) = (Arc::clone(&self.feed), view.clone());
         // Whoever drops this future leaves the default behind: the next call opens the file anew.
         let mut reading = std::mem::take(&mut self.reading);
         let (next, reading) = blocking(move || Ok((feed.changes(&view, after, &mut reading)?, reading))).await?;
@@ -153,7 +158,9 @@ impl Source for FilesSource {
 /// What a call of `changes` leaves for the next.
 #[derive(Default)]
 struct Reading {
-    open: Option<Pieces>,
+    open: Option<(Pieces, View)>,
+    /// The snapshot's step and the view that were last found to agree.
+    compared: Option<(Step, View)>,
     /// What the folder held, and when it had been changed last before that was looked at.
     folder: Option<(SystemTime, Arc<Folder>)>,
 }
@@ -165,29 +172,32 @@ struct Feed {
 }
 
 impl Feed {
-    fn view(&self) -> Result<View> {
+    /// The view of which the settings name the columns, where they do.
+    fn configured(&self) -> Result<Option<View>> {
         let FilesSettings { view, key, columns, .. } = &self.settings;
-        if !columns.is_empty() {
-            check_folder(&self.folder)?;
-            let fields = columns.iter().map(|(name, data_type)| Field::new(name, data_type.clone(), true));
-            return View::new(view, &Schema::new(fields.collect::<Vec<_>>()), key.clone());
+        if columns.is_empty() {
+            return Ok(None);
         }
+        let fields = columns.iter().map(|(name, data_type)| Field::new(name, data_type.clone(), true));
+        View::new(view, &Schema::new(fields.collect::<Vec<_>>()), key.clone()).map(Some)
+    }
+
+    fn view(&self, after: Step) -> Result<View> {
         let folder = Folder::scan(&self.folder)?;
-        for snapshot in folder.snapshots.iter().rev() {
-            if let Some(schema) = reader::schema_of(&snapshot.landed)? {
-                return View::new(view, &schema, key.clone());
-            }
+        match (self.configured()?, folder.leading(after)) {
+            (Some(view), _) => Ok(view),
+            (None, Some(file)) => self.first_view(&folder, &file.landed, Holds::Changes, after),
+            (None, None) => Err(self.nothing_landed()),
         }
-        for changes in folder.changes.iter().rev() {
-            if let Some(schema) = reader::schema_of(&changes.landed)? {
-                let is_column = |f: &&FieldRef| f.name() != COLUMN_STEP && f.name() != COLUMN_OP;
-                let fields = schema.fields().iter().filter(is_column);
-                let fields: Vec<Field> = fields.map(|f| f.as_ref().clone().with_nullable(true)).collect();
-                return View::new(view, &Schema::new(fields), key.clone());
+    }
+
+    /// The view of a file, by its own columns or by those of the file nearest to step `at`.
+    fn first_view(&self, folder: &Folder, landed: &Landed, holds: Holds, at: Step) -> Result<View> {
+        let FilesSettings { view, key, .. } = &self.settings;
+        for (landed, holds) in std::iter::once((landed, holds)).chain(views::nearest(folder, at)) {
+            if let Some(view) = views::first_view(landed, holds, view, key)? {
+                return Ok(view);
             }
-        }
-        if folder.snapshots.is_empty() && folder.changes.is_empty() {
-            return Err(self.nothing_landed());
         }
         Err(Error::config(format!(
             "{}: NDJSON files do not say their columns' types; add `columns = {{ id = \"bigint\", … }}` to the section of view {view}",
@@ -199,7 +209,7 @@ impl Feed {
         Error::unavailable(format!("no snapshot yet in {}; land one as snapshot-<step>.parquet", self.folder.display()))
     }
 
-    fn snapshot(&self, view: &View, pick: Pick) -> Result<Snapshot> {
+    fn snapshot(&self, pick: Pick) -> Result<(View, Snapshot)> {
         let (Pick::Newest { until } | Pick::Reached { until }) = pick;
         let folder = Folder::scan(&self.folder)?;
         let snapshot = match (folder.newest(until), folder.snapshots.first(), until) {
@@ -213,27 +223,55 @@ impl Feed {
             }
             _ => return Err(self.nothing_landed()),
         };
-        let links = match pick {
-            Pick::Newest { .. } => Vec::new(),
-            Pick::Reached { .. } => chain::chain(&folder, view, snapshot.step, until)?,
+        let view = match self.configured()? {
+            Some(view) => {
+                check_configured(&folder, &snapshot.landed, Holds::Rows, snapshot.step, &view)?;
+                view
+            }
+            None => self.first_view(&folder, &snapshot.landed, Holds::Rows, snapshot.step)?,
+        };
+        let (links, view) = match pick {
+            Pick::Newest { .. } => (Vec::new(), view),
+            Pick::Reached { .. } => {
+                chain::chain(&folder, view, snapshot.step, until, |file, view| self.grown(&folder, file, view))?
+            }
         };
         let Some(step) = links.last().map(|link| link.range.to()) else {
             let known_rows = reader::rows_of(&snapshot.landed)?;
             let SnapshotFile { step, landed } = snapshot;
-            let rows = Batches::new(&landed, Shape::Rows(view.clone()));
-            return Ok(Snapshot { step, rows: streamed(rows), known_rows, position: landed.name });
+            let rows = streamed(Batches::new(&landed, Shape::Rows(view.clone())));
+            return Ok((view, Snapshot { step, rows, known_rows, position: landed.name }));
         };
         let position = format!("{} + changes to {step}", snapshot.landed);
-        let rows = streamed(Fold::new(view, snapshot, links, self.settings.fold_memory)?);
-        Ok(Snapshot { step, rows, known_rows: None, position })
+        let rows = streamed(Fold::new(&view, snapshot, links, self.settings.fold_memory)?);
+        Ok((view, Snapshot { step, rows, known_rows: None, position }))
+    }
+
+    /// The view after a file of changes is folded in, which may add columns to the one before it and nothing else.
+    fn grown(&self, folder: &Folder, file: &ChangeFile, view: &View) -> Result<View> {
+        if !self.settings.columns.is_empty() {
+            check_configured(folder, &file.landed, Holds::Changes, file.range.from(), view)?;
+            return Ok(view.clone());
+        }
+        let own = views::view_of(&file.landed, Holds::Changes, view)?;
+        let difference = Difference::between(view.schema(), own.schema());
+        if difference.added().is_some() {
+            return Ok(own);
+        }
+        Err(Error::unavailable(format!(
+            "{} cannot be folded into an older snapshot: {difference}; land a snapshot of step {} or later with these columns",
+            file.landed,
+            file.range.from()
+        )))
     }
 
     fn changes(&self, view: &View, after: Step, reading: &mut Reading) -> Result<Next> {
-        if let Some(mut pieces) = reading.open.take().filter(|pieces| pieces.reached() == after)
+        let open = reading.open.take().filter(|(pieces, of)| pieces.reached() == after && of == view);
+        if let Some((mut pieces, of)) = open
             && let Some(changes) = pieces.next()?
         {
             let changes = changes.at_position(pieces.name());
-            reading.open = Some(pieces);
+            reading.open = Some((pieces, of));
             return Ok(Next::Changes(changes));
         }
         if let Some(kept) = self.kept(reading)
@@ -249,11 +287,46 @@ impl Feed {
     }
 
     fn open(&self, folder: &Folder, view: &View, after: Step, reading: &mut Reading) -> Result<Option<Next>> {
+        if let Some(next) = self.next_view(folder, view, after, reading)? {
+            return Ok(Some(Next::View(next)));
+        }
         let Some(link) = chain::link(folder, view, after)? else { return Ok(None) };
         let mut pieces = Pieces::open(&link.file, view, after)?;
         let changes = pieces.next()?.map(|changes| Next::Changes(changes.at_position(pieces.name())));
-        reading.open = Some(pieces);
+        reading.open = Some((pieces, view.clone()));
         Ok(changes)
+    }
+
+    /// The view after step `after`, where it has other columns than `view`.
+    fn next_view(&self, folder: &Folder, view: &View, after: Step, reading: &mut Reading) -> Result<Option<NextView>> {
+        let here = folder.snapshots.iter().find(|s| s.step == after);
+        let leading = folder.leading(after);
+        if let Some(configured) = self.configured()? {
+            let difference = Difference::between(view.schema(), configured.schema());
+            if difference.is_empty() {
+                let file = leading.map(|file| (&file.landed, file.range.from()));
+                file.map_or(Ok(()), |(landed, at)| check_configured(folder, landed, Holds::Changes, at, view))?;
+                return Ok(None);
+            }
+            let view = views::in_order_of(view, &configured)?;
+            let is_filled = match (here, difference.added()) {
+                (Some(here), Some(added)) => views::is_filled(here, &view, &added)?,
+                _ => false,
+            };
+            return Ok(Some(NextView { view, is_filled, position: "`columns`".to_owned() }));
+        }
+        if let Some(here) = here
+            && reading.compared.as_ref().is_none_or(|(step, of)| *step != after || of != view)
+        {
+            if let Some(next) = at_snapshot(here, view)? {
+                return Ok(Some(next));
+            }
+            reading.compared = Some((after, view.clone()));
+        }
+        let Some(file) = leading else { return Ok(None) };
+        let own = views::view_of(&file.landed, Holds::Changes, view)?;
+        let is_same = Difference::between(view.schema(), own.schema()).is_empty();
+        Ok((!is_same).then(|| NextView { view: own, is_filled: false, position: file.landed.name.clone() }))
     }
 
     /// The folder as it was seen last, as long as nothing in it changed since; this spares a feed of many small files from
@@ -275,6 +348,50 @@ impl Feed {
     fn changed(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.folder).and_then(|m| m.modified()).ok()
     }
+}
+
+/// The view of a snapshot of the very step that is reached, where changes do not lead to it. A column that it adds without
+/// values is told with the first changes that have it.
+fn at_snapshot(snapshot: &SnapshotFile, known: &View) -> Result<Option<NextView>> {
+    let view = match views::view_of(&snapshot.landed, Holds::Rows, known) {
+        // Nothing needs the snapshot to go on.
+        Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable) => return Ok(None),
+        view => view?,
+    };
+    let is_filled = match Difference::between(known.schema(), view.schema()).added() {
+        Some(added) if added.is_empty() || !views::is_filled(snapshot, &view, &added)? => return Ok(None),
+        added => added.is_some(),
+    };
+    Ok(Some(NextView { view, is_filled, position: snapshot.landed.name.clone() }))
+}
+
+/// Refuses a file with a column that the settings do not name, or without one that the file before it has.
+fn check_configured(folder: &Folder, landed: &Landed, holds: Holds, at: Step, view: &View) -> Result<()> {
+    let Some(columns) = views::columns_of(landed, holds)? else { return Ok(()) };
+    let fields = view.schema().fields();
+    if let Some(unknown) = columns.iter().find(|f| fields.find(f.name()).is_none()) {
+        return Err(Error::incompatible(format!(
+            "{landed}: column {:?} is not among the view's `columns`; add it there, or take it out of the file",
+            unknown.name()
+        )));
+    }
+    let missing = |f: &&FieldRef| !columns.iter().any(|c| c.name() == f.name());
+    let missing: Vec<&FieldRef> = fields.iter().filter(missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let others = views::nearest(folder, at).into_iter().filter(|(other, _)| *other != landed);
+    for (before, holds) in others {
+        let Some(columns) = views::columns_of(before, holds)? else { continue };
+        if let Some(lost) = missing.iter().find(|f| columns.iter().any(|c| c.name() == f.name())) {
+            return Err(Error::incompatible(format!(
+                "{landed}: the column {:?} is missing, and {before} has it; correct the file, or take the column out of `columns`",
+                lost.name()
+            )));
+        }
+        break;
+    }
+    Ok(())
 }
 
 /// Runs file I/O where it may block.

@@ -2,7 +2,7 @@
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type, SchemaRef};
+use arrow::datatypes::{DataType, Int64Type};
 
 use super::columnar::Columnar;
 use super::directory::{ChangeFile, Format, Landed, Part, open_file};
@@ -77,12 +77,6 @@ impl Iterator for Batches {
         }
         batch.transpose()
     }
-}
-
-/// The columns that a landed file's own metadata name; `None` when all of it is NDJSON.
-pub(crate) fn schema_of(landed: &Landed) -> Result<Option<SchemaRef>> {
-    let part = landed.parts.iter().find(|part| part.format != Format::Ndjson);
-    part.map(|part| Ok(Columnar::open(part, None)?.schema().clone())).transpose()
 }
 
 /// How many rows a landed file holds, where its metadata say so.

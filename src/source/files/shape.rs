@@ -1,8 +1,8 @@
 //! What the rows of a file must look like.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema, SchemaRef};
 use std::sync::Arc;
 
 use crate::change::Op;
@@ -42,12 +42,13 @@ impl Shape {
 
     /// A batch of a Parquet or Arrow file in the view's types, or the first row that may not stand there.
     ///
-    /// `before` is the number of rows of the file before this batch; rows count from 1.
+    /// A column that the file lacks and that may be null was added later, and is null here. `before` is the number of rows
+    /// of the file before this batch; rows count from 1.
     pub(crate) fn conform(&self, batch: &RecordBatch, label: &str, before: u64) -> Result<RecordBatch> {
         match self {
-            Self::Rows(view) => view.conform(batch, label),
+            Self::Rows(view) => view.conform(&padded(batch, view)?, label),
             Self::Changes(view, _) => {
-                let batch = view.conform_changes(&plain_marks(batch, label, before)?, label)?;
+                let batch = view.conform_changes(&padded(&plain_marks(batch, label, before)?, view)?, label)?;
                 self.check_changes(&batch, view)
                     .map_err(|(row, why)| Error::refused(format!("{label} row {}: {why}", before + row as u64 + 1)))?;
                 Ok(batch)
@@ -79,6 +80,23 @@ impl Shape {
         }
         Ok(())
     }
+}
+
+/// The batch with a column of nulls for each that the view has beyond it.
+fn padded(batch: &RecordBatch, view: &View) -> Result<RecordBatch> {
+    let lacking = |f: &&FieldRef| f.is_nullable() && batch.schema_ref().fields().find(f.name()).is_none();
+    let lacking: Vec<&FieldRef> = view.schema().fields().iter().filter(lacking).collect();
+    if lacking.is_empty() {
+        return Ok(batch.clone());
+    }
+    let (mut fields, mut columns) = (batch.schema_ref().fields().to_vec(), batch.columns().to_vec());
+    for field in lacking {
+        fields.push(Arc::clone(field));
+        columns.push(new_null_array(field.data_type(), batch.num_rows()));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
+        .map_err(|e| Error::internal("columns of nulls were not added").with_source(e))
 }
 
 /// The batch with `__step` as a bigint and `__op` as a string, whatever integer and string types they had.

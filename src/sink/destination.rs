@@ -1,0 +1,78 @@
+//! A table that was looked at, before it is known what is delivered to it.
+
+use arrow::datatypes::Schema;
+
+use super::commit::Core;
+use super::{SinkSettings, Target};
+use crate::clock::World;
+use crate::continuity::plan::{self, Identity, Standing};
+use crate::continuity::stamp::row_columns;
+use crate::error::{Error, Result};
+use crate::log::{Access, Facts, Location, Log, table_schema};
+use crate::schema::View;
+
+/// A table that was looked at; what it is decides which view is delivered to it.
+#[derive(Debug)]
+pub struct Destination {
+    log: Log,
+    facts: Facts,
+    settings: SinkSettings,
+    world: World,
+}
+
+impl Destination {
+    /// Looks at the table at `location`. Nothing is written.
+    pub async fn look(location: Location, settings: SinkSettings, world: World) -> Result<Self> {
+        if location.access() == Access::Read {
+            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
+        }
+        let log = Log::new(location, world.clone());
+        log.check_properties(&settings.properties)?;
+        let facts = log.facts().await?;
+        log.check_features(&facts)?;
+        Ok(Self { log, facts, settings, world })
+    }
+
+    /// What the table says of itself.
+    pub fn standing(&self) -> &Standing {
+        &self.facts.standing
+    }
+
+    /// The table at its head.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// For delivering `view`.
+    pub fn deliver(self, view: View) -> Target {
+        let identity = self.identity(view.key());
+        let Self { log, facts, settings, world } = self;
+        Target { core: Core::new(log, facts, view, identity, settings, world) }
+    }
+
+    /// For going on with the view that the table holds, whose name and key are given and whose columns are the table's.
+    ///
+    /// Refused, or continuity lost, where no append may follow.
+    pub fn follow(self, name: &str, key: &[String]) -> Result<Target> {
+        let (Standing::Ours(ours), Some(metadata)) = (&self.facts.standing, &self.facts.metadata) else {
+            return Err(Error::refused("there is no table of ours to follow; load it with a snapshot"));
+        };
+        plan::check_follow(ours, &self.identity(key))?;
+        let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
+        let columns = table_schema(metadata)?;
+        let columns: Vec<_> = columns.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
+        let view = View::new(name, &Schema::new(columns), key.to_vec())?;
+        Ok(self.deliver(view))
+    }
+
+    fn identity(&self, key: &[String]) -> Identity {
+        let SinkSettings { connector, mode, layout, source, .. } = &self.settings;
+        Identity {
+            connector: connector.clone(),
+            mode: *mode,
+            layout: *layout,
+            key: key.to_vec(),
+            source: source.clone(),
+        }
+    }
+}
