@@ -8,6 +8,7 @@ mod faults;
 mod features;
 mod feeds;
 mod flights;
+mod foreign;
 mod kills;
 mod program;
 mod readers;
