@@ -11,6 +11,7 @@ mod faults;
 mod features;
 mod feeds;
 mod flights;
+mod foreign;
 mod golden;
 mod kills;
 mod partitions;
