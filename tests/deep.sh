@@ -12,6 +12,7 @@ minutes=${1:-60}
 seed=${2:-$((RANDOM * 32768 + RANDOM))}
 export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
 export CUTOVER_KILLS=${CUTOVER_KILLS:-200}
+export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
 races=${CUTOVER_RACES:-10}
 
 run() {
@@ -29,6 +30,8 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     export CUTOVER_SEED=$((seed + round * 1000))
     run readers::
     run kills::
+    run histories:: damage::
+    cargo test --release --locked --lib -- continuity::history
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))
         run two_writers:: feeds::

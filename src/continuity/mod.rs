@@ -3,6 +3,9 @@
 //! Everything here is pure: no I/O, no clock, no awaiting.
 
 pub mod commit;
+pub mod finding;
+pub mod foreign;
+mod form;
 pub mod history;
 pub mod plan;
 pub mod stamp;

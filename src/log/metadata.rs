@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::entry::{Metadata, Protocol};
 use super::{Facts, Log, features, kernel};
+use crate::continuity::foreign::without_comments;
 use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
 
@@ -61,8 +62,7 @@ impl Log {
         if metadata.schema_string == wanted {
             return Ok(());
         }
-        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let (table, view) = (parsed(&metadata.schema_string), parsed(&wanted));
+        let (table, view) = (without_comments(&metadata.schema_string), without_comments(&wanted));
         if table.is_some() && table == view {
             return Ok(());
         }

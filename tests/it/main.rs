@@ -4,13 +4,16 @@
 
 mod cli;
 mod connector;
+mod damage;
 mod faults;
 mod feeds;
 mod flights;
+mod histories;
 mod kills;
 mod program;
 mod readers;
 mod sink;
+mod tables;
 mod tidy;
 mod two_writers;
 mod verify;
