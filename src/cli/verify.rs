@@ -65,8 +65,12 @@ fn repairs(uri: &str, report: &Report) -> Vec<String> {
     let connector = report.connector.as_deref().unwrap_or_default();
     let text = |repair: &Repair| match repair {
         Repair::Delete(names) => format!("delete {}: readers do without", paths(names)),
-        Repair::Restore(names) => format!("restore {} from a backup: nothing gets past it, a reset neither", paths(names)),
-        Repair::RestoreLog => "restore the damaged files of _delta_log from a backup: a reset needs a log that loads".into(),
+        Repair::Restore(names) => {
+            format!("restore {} from a backup: nothing gets past it, a reset neither", paths(names))
+        }
+        Repair::RestoreLog => {
+            "restore the damaged files of _delta_log from a backup: a reset needs a log that loads".into()
+        }
         Repair::Unset(property) => format!("ALTER TABLE … UNSET TBLPROPERTIES ('{property}')"),
         Repair::Reset => format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)),
     };
@@ -176,11 +180,8 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
         file: finding.file.as_deref(),
         message: &finding.message,
     };
-    let note = |note: &'a Finding| NoteDocument {
-        version: note.version,
-        file: note.file.as_deref(),
-        message: &note.message,
-    };
+    let note =
+        |note: &'a Finding| NoteDocument { version: note.version, file: note.file.as_deref(), message: &note.message };
     Document {
         schema: "cutover.verify/2",
         uri,

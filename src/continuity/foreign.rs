@@ -44,17 +44,14 @@ pub(super) fn classify(commit: &Commit, table: Option<&Table>, live: Option<&Has
 
 /// Whether a commit that should change no row says so, stays inside the table, and keeps the number of rows.
 pub(super) fn rows_kept(commit: &Commit, live: Option<&HashMap<FileId, Live>>) -> Foreign {
-    let changed = commit.adds.iter().filter(|a| a.data_change).count()
-        + commit.removes.iter().filter(|r| r.data_change).count();
+    let changed =
+        commit.adds.iter().filter(|a| a.data_change).count() + commit.removes.iter().filter(|r| r.data_change).count();
     if changed > 0 {
         let (added, removed) = (commit.adds.len(), commit.removes.len());
         return Foreign::Drift(format!("the commit changes rows: it adds {added} files and removes {removed}"));
     }
     if let Some(outside) = commit.adds.iter().find(|a| !a.file.is_inside()) {
-        return Foreign::Drift(format!(
-            "the commit adds the file {}, which lies outside the table",
-            outside.file.path
-        ));
+        return Foreign::Drift(format!("the commit adds the file {}, which lies outside the table", outside.file.path));
     }
     if commit.adds.is_empty() && commit.removes.is_empty() {
         return Foreign::Maintenance;
@@ -65,9 +62,9 @@ pub(super) fn rows_kept(commit: &Commit, live: Option<&HashMap<FileId, Live>>) -
         return Foreign::Drift(format!("the commit removes the file {}, which was not live", remove.file.path));
     }
     match (commit.added_rows(), replaced_rows(commit, live)) {
-        (Some(after), Some(before)) if after != before => Foreign::Drift(format!(
-            "the commit says that it changes no rows, but replaces {before} rows by {after}"
-        )),
+        (Some(after), Some(before)) if after != before => {
+            Foreign::Drift(format!("the commit says that it changes no rows, but replaces {before} rows by {after}"))
+        }
         (Some(_), Some(_)) => Foreign::Maintenance,
         _ => Foreign::Unclear("the commit replaces files, and how many rows they hold cannot be told".into()),
     }
@@ -119,7 +116,9 @@ fn differing_schema(old: &str, new: &str) -> Option<String> {
     if old == new {
         return None;
     }
-    let (Some(old), Some(new)) = (without_comments(old), without_comments(new)) else { return Some("it is no JSON".into()) };
+    let (Some(old), Some(new)) = (without_comments(old), without_comments(new)) else {
+        return Some("it is no JSON".into());
+    };
     if old == new {
         return None;
     }

@@ -327,7 +327,14 @@ impl History {
             Some(Ok(Some(t))) => {
                 let message = format!(
                     "the table properties and the commit info of the reload disagree: generation {} and {}, step {} and {}, connector {} and {}, commit {} and {}",
-                    t.generation, stamp.generation, t.step, stamp.to, t.connector, stamp.connector, t.commit, stamp.commit
+                    t.generation,
+                    stamp.generation,
+                    t.step,
+                    stamp.to,
+                    t.connector,
+                    stamp.connector,
+                    t.commit,
+                    stamp.commit
                 );
                 self.find(at, Rule::Reload, message);
             }
@@ -416,8 +423,7 @@ impl History {
             self.find(at, Rule::Fence, message);
         }
         if stamp.connector != before.connector && commit.table.is_none() {
-            let message =
-                format!("the connector {} commits to the table of {}", stamp.connector, before.connector);
+            let message = format!("the connector {} commits to the table of {}", stamp.connector, before.connector);
             self.find(at, Rule::Fence, message);
         }
     }

@@ -5,7 +5,6 @@ use crate::continuity::commit::{Added, Removed, Shown};
 use crate::continuity::stamp::{CONTRACT, Layout};
 use crate::step::Step;
 
-
 /// What happens to the model's table next.
 #[derive(Debug, Clone)]
 enum Event {
@@ -69,8 +68,7 @@ impl Model {
             row_fields()
         );
         let table = Table { schema, ..Table::default() };
-        let mut model =
-            Self { commits: Vec::new(), table, live: Vec::new(), last: last.clone(), drawn: 0 };
+        let mut model = Self { commits: Vec::new(), table, live: Vec::new(), last: last.clone(), drawn: 0 };
         model.reload(last, 2);
         model
     }
@@ -245,7 +243,8 @@ impl Model {
 
 fn row_fields() -> String {
     let fields = ["__generation", "__step", "__op"].iter().zip(["long", "long", "string"]);
-    let fields = fields.map(|(n, t)| format!("{{\"name\":\"{n}\",\"type\":\"{t}\",\"nullable\":false,\"metadata\":{{}}}}"));
+    let fields =
+        fields.map(|(n, t)| format!("{{\"name\":\"{n}\",\"type\":\"{t}\",\"nullable\":false,\"metadata\":{{}}}}"));
     fields.collect::<Vec<_>>().join(",")
 }
 
@@ -397,7 +396,9 @@ fn what_others_change_is_told_apart() {
     assert!(foreign(&|c| c.adds.push(added(false, 1))), "rows out of nowhere");
     assert!(foreign(&|c| c.txns.push((TXN_STEP.into(), 9))));
     assert!(!foreign(&|c| c.unknown_actions.push("magic".into())), "readers pass over what they do not know");
-    assert!(foreign(&|c| c.removes.push(Removed { file: FileId { path: "x".into(), vector: None }, data_change: false })));
+    assert!(foreign(&|c| c
+        .removes
+        .push(Removed { file: FileId { path: "x".into(), vector: None }, data_change: false })));
     assert!(foreign(&|c| c.refused_features.push("rowTracking".into())));
     assert!(foreign(&|c| c.table = Some(Table { schema: "other".into(), ..model.table.clone() })));
     assert!(foreign(&|c| c.table = Some(Table { properties: Default::default(), ..model.table.clone() })));

@@ -25,8 +25,8 @@ impl Log {
             Err(e) => Err(e),
         };
         let bytes = bytes.map_err(|e| store_error("_last_checkpoint cannot be read", e))?;
-        let hint: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::corrupt("_last_checkpoint is no JSON").with_source(e))?;
+        let hint: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|e| Error::corrupt("_last_checkpoint is no JSON").with_source(e))?;
         let version = hint.get("version").and_then(serde_json::Value::as_u64);
         version.map(Some).ok_or_else(|| Error::corrupt("_last_checkpoint names no version"))
     }

@@ -88,7 +88,8 @@ impl Listing {
             size,
             is_complete,
         };
-        let mut files: Vec<_> = self.whole.iter().map(|(version, name, size)| file(*version, name, *size, true)).collect();
+        let mut files: Vec<_> =
+            self.whole.iter().map(|(version, name, size)| file(*version, name, *size, true)).collect();
         for ((version, of), found) in &self.parts {
             files.extend(found.values().map(|(name, size)| file(*version, name, *size, found.len() as u64 == *of)));
         }

@@ -9,7 +9,7 @@ use cutover::{Sink, World};
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
 
-use crate::damage::{KINDS, is_named};
+use crate::damage::{is_named, kinds};
 use crate::program::{Chance, Model, Ran, Readers, Site, size};
 use crate::tables::{Table, entry, records, remove};
 use crate::world::{changes, log, memory, sink, state, world};
@@ -140,6 +140,7 @@ async fn random_healthy_logs_give_no_alarm_and_one_damage_is_found() {
     const TEST: &str = "random_healthy_logs_give_no_alarm_and_one_damage_is_found";
     let mut chance = Chance::new(TEST);
     let (seed, mut damaged) = (chance.seed, 0);
+    let kinds = kinds();
     let cases = size("CUTOVER_LOGS", 40);
     for case in 0..cases {
         let mut healthy = Healthy::new(seed.wrapping_add(case)).await;
@@ -153,7 +154,7 @@ async fn random_healthy_logs_give_no_alarm_and_one_damage_is_found() {
         let is_healthy = report.verdict == Verdict::Healthy && report.older.is_empty();
         assert!(is_healthy, "case {case} of seed {seed}: {report:#?} {versions:#?}");
         let (name, expected) = loop {
-            let (name, damage) = KINDS[chance.below(KINDS.len() as u64) as usize];
+            let (name, damage) = kinds[chance.below(kinds.len() as u64) as usize];
             let mut copy = table.clone();
             if let Some(expected) = damage(&mut copy, &mut chance) {
                 table = copy;
@@ -161,7 +162,10 @@ async fn random_healthy_logs_give_no_alarm_and_one_damage_is_found() {
             }
         };
         let report = table.verify().await;
-        assert!(is_named(&report, &expected), "case {case} of seed {seed}: {name} {expected:?} in {report:#?} {versions:#?}");
+        assert!(
+            is_named(&report, &expected),
+            "case {case} of seed {seed}: {name} {expected:?} in {report:#?} {versions:#?}"
+        );
         damaged += 1;
     }
     eprintln!("{TEST}: {cases} logs without a finding, {damaged} damages found");
@@ -178,7 +182,8 @@ fn maintenance_by_another_engine_gives_no_alarm_and_appends_go_on() {
         model.land_changes();
         site.run(&["run", "--once"]).ended(0, seed);
         assert_eq!(site.last_step(), Some(model.step), "before {what}; seed {seed}");
-        let ran = Ran::of(readers.command("maintain.py", &[what, &site.table().display().to_string()]).output().unwrap());
+        let ran =
+            Ran::of(readers.command("maintain.py", &[what, &site.table().display().to_string()]).output().unwrap());
         ran.ended(0, seed);
         site.run(&["verify", "table"]).ended(0, seed);
     }

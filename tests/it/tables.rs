@@ -170,7 +170,8 @@ impl Table {
     pub(crate) fn ours(&self, kind: &str) -> Vec<u64> {
         let stamps: Vec<_> = self.versions().into_iter().filter_map(|v| Some((v, self.stamp(v)?))).collect();
         let generation = stamps.last().map(|(_, s)| s["generation"].clone());
-        let of_kind = stamps.iter().skip(1).filter(|(_, s)| s["kind"] == kind && Some(&s["generation"]) == generation.as_ref());
+        let of_kind =
+            stamps.iter().skip(1).filter(|(_, s)| s["kind"] == kind && Some(&s["generation"]) == generation.as_ref());
         of_kind.map(|(v, _)| *v).collect()
     }
 

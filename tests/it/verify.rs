@@ -26,11 +26,14 @@ async fn a_healthy_table_is_left_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_ours_or_of_another_contract_is_inconclusive() {
     let mut foreign = Table { files: Default::default() };
-    foreign.set(0, &[
-        json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
-        json!({"metaData": {"id": "i", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+    foreign.set(
+        0,
+        &[
+            json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
+            json!({"metaData": {"id": "i", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
             "schemaString": "{\"type\":\"struct\",\"fields\":[]}", "configuration": {}}}),
-    ]);
+        ],
+    );
     let verdict = foreign.verify().await.verdict;
     assert!(matches!(&verdict, Verdict::Inconclusive(why) if why.contains("not ours")), "{verdict:?}");
     let mut table = made(Made::Plain, 2).await;
@@ -47,16 +50,31 @@ async fn what_is_not_ours_or_of_another_contract_is_inconclusive() {
 async fn what_others_may_write_is_no_damage() {
     let mut table = made(Made::Checkpoints, 2).await;
     let head = table.head();
-    table.set(head + 1, &[json!({"fromTheFuture": {"a": [1]}, }), json!({"commitInfo": {"operation": "NEW", "x": {}}})]);
+    table
+        .set(head + 1, &[json!({"fromTheFuture": {"a": [1]}, }), json!({"commitInfo": {"operation": "NEW", "x": {}}})]);
     table.set(head + 2, &[json!({"txn": {"appId": "theirs", "version": 3, "lastUpdated": 4}})]);
-    table.set(head + 3, &[json!({"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 3, "dataChange": false}}),
-        json!({"domainMetadata": {"domain": "d", "configuration": "{}", "removed": false}})]);
-    for name in ["00000000000000000006.crc", "00000000000000000003.00000000000000000006.compacted.json.tmp",
-        "_staged_commits/00000000000000000014.4b1a.json", "_sidecars/a.parquet", ".s3-optimization-0", "x.tmp"] {
+    table.set(
+        head + 3,
+        &[
+            json!({"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 3, "dataChange": false}}),
+            json!({"domainMetadata": {"domain": "d", "configuration": "{}", "removed": false}}),
+        ],
+    );
+    for name in [
+        "00000000000000000006.crc",
+        "00000000000000000003.00000000000000000006.compacted.json.tmp",
+        "_staged_commits/00000000000000000014.4b1a.json",
+        "_sidecars/a.parquet",
+        ".s3-optimization-0",
+        "x.tmp",
+    ] {
         table.files.insert(format!("_delta_log/{name}"), b"{}".to_vec());
     }
     // A part of a checkpoint that some writer did not end.
-    table.files.insert("_delta_log/00000000000000000009.checkpoint.0000000002.0000000002.parquet".into(), table.files[&checkpoint(7)].clone());
+    table.files.insert(
+        "_delta_log/00000000000000000009.checkpoint.0000000002.0000000002.parquet".into(),
+        table.files[&checkpoint(7)].clone(),
+    );
     let report = table.verify().await;
     assert_eq!(report.verdict, Verdict::Healthy, "{:#?}", report.findings);
     let notes: Vec<_> = report.notes.iter().map(|n| (n.version, n.message.as_str())).collect();
@@ -83,30 +101,79 @@ type Case = (&'static str, fn(&mut Table), Option<u64>, bool, bool, &'static [&'
 
 const CASES: &[Case] = &[
     ("a gap", |t| t.restamp(8, |s| s["from"] = 22.into()), Some(7), true, true, &["reset"]),
-    ("a digest that does not add up", |t| t.restamp(9, |s| s["digest"] = "0".repeat(32).into()), Some(8), true, true, &["reset"]),
+    (
+        "a digest that does not add up",
+        |t| t.restamp(9, |s| s["digest"] = "0".repeat(32).into()),
+        Some(8),
+        true,
+        true,
+        &["reset"],
+    ),
     ("steps twice", |t| t.restamp(8, |s| s["from"] = 20.into()), Some(7), true, false, &["reset"]),
-    ("a file gone", |t| {
-        let (_, add) = t.live().into_iter().find(|(v, _)| *v == 8).unwrap();
-        t.files.remove(add["path"].as_str().unwrap());
-    }, Some(7), true, false, &["reset"]),
-    ("a file of the reload gone", |t| {
-        let (_, add) = t.live().into_iter().find(|(v, _)| *v == 2).unwrap();
-        t.files.remove(add["path"].as_str().unwrap());
-    }, None, false, false, &["reset"]),
-    ("rows deleted by others", |t| {
-        let (_, add) = t.live().into_iter().find(|(v, _)| *v == 3).unwrap();
-        t.push("DELETE", vec![remove(&add, true)]);
-    }, Some(10), true, false, &["reset"]),
+    (
+        "a file gone",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 8).unwrap();
+            t.files.remove(add["path"].as_str().unwrap());
+        },
+        Some(7),
+        true,
+        false,
+        &["reset"],
+    ),
+    (
+        "a file of the reload gone",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 2).unwrap();
+            t.files.remove(add["path"].as_str().unwrap());
+        },
+        None,
+        false,
+        false,
+        &["reset"],
+    ),
+    (
+        "rows deleted by others",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 3).unwrap();
+            t.push("DELETE", vec![remove(&add, true)]);
+        },
+        Some(10),
+        true,
+        false,
+        &["reset"],
+    ),
     ("a torn entry", |t| t.files.get_mut(&entry(9)).unwrap().truncate(70), Some(8), true, false, &["restore"]),
-    ("a damaged checkpoint above a whole log", |t| drop(t.files.insert(checkpoint(7), vec![])), Some(6), true, false, &["delete"]),
-    ("a hint that leads nowhere", |t| {
-        drop(t.files.insert("_delta_log/_last_checkpoint".into(), b"{\"version\":8,\"size\":1}".to_vec()));
-    }, Some(7), true, false, &["delete"]),
-    ("our txn may expire", |t| {
-        let (_, mut metadata) = t.metadata().unwrap();
-        metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = "interval 1 day".into();
-        t.push("SET TBLPROPERTIES", vec![metadata]);
-    }, Some(10), true, false, &["unset", "reset"]),
+    (
+        "a damaged checkpoint above a whole log",
+        |t| drop(t.files.insert(checkpoint(7), vec![])),
+        Some(6),
+        true,
+        false,
+        &["delete"],
+    ),
+    (
+        "a hint that leads nowhere",
+        |t| {
+            drop(t.files.insert("_delta_log/_last_checkpoint".into(), b"{\"version\":8,\"size\":1}".to_vec()));
+        },
+        Some(7),
+        true,
+        false,
+        &["delete"],
+    ),
+    (
+        "our txn may expire",
+        |t| {
+            let (_, mut metadata) = t.metadata().unwrap();
+            metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = "interval 1 day".into();
+            t.push("SET TBLPROPERTIES", vec![metadata]);
+        },
+        Some(10),
+        true,
+        false,
+        &["unset", "reset"],
+    ),
 ];
 
 fn word(repair: &Repair) -> &'static str {
@@ -138,7 +205,12 @@ async fn what_is_still_proved_and_what_repairs_is_said_and_true() {
             assert_eq!(*last, None, "{what}: {:#?}", report.findings);
             continue;
         };
-        assert_eq!((Some(trusted.last), trusted.is_readable, trusted.is_state), (*last, *readable, *is_state), "{what}: {:#?}", report.findings);
+        assert_eq!(
+            (Some(trusted.last), trusted.is_readable, trusted.is_state),
+            (*last, *readable, *is_state),
+            "{what}: {:#?}",
+            report.findings
+        );
         if trusted.is_state {
             let expected = rows(&healthy, trusted.step).await.unwrap();
             assert_eq!(rows(&table, trusted.step).await.unwrap(), expected, "{what}");
@@ -196,9 +268,15 @@ async fn the_program_ends_with_the_verdict_and_prints_what_to_do() {
     }
     let (code, text) = program(&gap, &["-o", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, report["schema"].as_str(), report["verdict"].as_str()), (Some(3), Some("cutover.verify/2"), Some("broken")));
+    assert_eq!(
+        (code, report["schema"].as_str(), report["verdict"].as_str()),
+        (Some(3), Some("cutover.verify/2"), Some("broken"))
+    );
     assert_eq!(report["findings"][0]["rule"], "R2");
-    assert_eq!(report["trusted"], json!({"first_version": 2, "last_version": 7, "step": 21, "readable": true, "state": true}));
+    assert_eq!(
+        report["trusted"],
+        json!({"first_version": 2, "last_version": 7, "step": 21, "readable": true, "state": true})
+    );
     assert_eq!(report["repairs"], json!(["cutover reset -c CONFIG p/v/c --yes"]));
 
     let mut torn = healthy.clone();

@@ -97,20 +97,19 @@ async fn fold_one(log: &Log, checkpoints: &BTreeSet<u64>, history: &mut History,
     if !is_newest && (history.live().is_some() || !checkpoints.contains(&version)) {
         return Ok(());
     }
-    let (Ok(replayed), Ok(files)) =
-        (loaded(log.replay(Some(version)).await)?, loaded(log.live_map_at(version).await)?)
+    let (Ok(replayed), Ok(files)) = (loaded(log.replay(Some(version)).await)?, loaded(log.live_map_at(version).await)?)
     else {
         return Ok(());
     };
     let name = format!("{version:020}.checkpoint");
     if let Some(last) = history.last().map(|l| l.stamp.clone()) {
-        for (what, found, expected) in [
-            ("step", replayed.step, last.to.as_i64()),
-            ("epoch", replayed.epoch, last.epoch.as_i64()),
-        ] {
+        for (what, found, expected) in
+            [("step", replayed.step, last.to.as_i64()), ("epoch", replayed.epoch, last.epoch.as_i64())]
+        {
             if found != Some(expected) {
                 let found = found.map_or("nothing".to_string(), |n| n.to_string());
-                let message = format!("the checkpoint of version {version} says {what} {found}, the commits {expected}");
+                let message =
+                    format!("the checkpoint of version {version} says {what} {found}, the commits {expected}");
                 history.find_file(version, Rule::Files, &name, message);
             }
         }

@@ -52,7 +52,8 @@ pub(super) fn repairs(report: &Report, listing: &Listing, damage: &Damage, start
         repairs.push(Repair::Unset(TXN_RETENTION.to_string()));
     }
     let named: Vec<&str> = damage.files.iter().map(String::as_str).chain([LAST_CHECKPOINT]).collect();
-    let is_cured = |file: &Option<String>| file.as_deref().is_some_and(|f| named.contains(&f) || restore.iter().any(|r| r == f));
+    let is_cured =
+        |file: &Option<String>| file.as_deref().is_some_and(|f| named.contains(&f) || restore.iter().any(|r| r == f));
     let loading = "the log cannot be loaded";
     let left = report.findings.iter().any(|f| !is_cured(&f.file) && !f.message.starts_with(loading));
     if left && report.connector.is_some() {

@@ -49,7 +49,11 @@ pub(super) async fn trusted(log: &Log, report: &Report, traces: &[Trace], loads:
         true => match loaded(log.live_files_at(report.head).await)? {
             Ok(files) => {
                 let is_plain = files.iter().all(|f| f.vector.is_none());
-                is_plain && report.findings.iter().all(|f| f.rule != crate::continuity::finding::Rule::Files || f.file.is_none())
+                is_plain
+                    && report
+                        .findings
+                        .iter()
+                        .all(|f| f.rule != crate::continuity::finding::Rule::Files || f.file.is_none())
             }
             Err(_) => false,
         },
