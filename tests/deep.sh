@@ -16,6 +16,7 @@ export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PR
 export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
 export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
 export CUTOVER_JOB_APPENDS=${CUTOVER_JOB_APPENDS:-500} CUTOVER_COMMITS=${CUTOVER_COMMITS:-10000}
+export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
 races=${CUTOVER_RACES:-10}
 
 run() {
@@ -36,6 +37,8 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run types::
     run partitions::
     run changes::
+    run histories:: damage::
+    cargo test --release --locked --lib -- continuity::history
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))
         run two_writers:: feeds::

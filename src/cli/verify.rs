@@ -6,9 +6,9 @@ use super::Session;
 use super::args::Output;
 use super::table::TableArgs;
 use super::text;
-use crate::continuity::history::Finding;
+use crate::continuity::finding::Finding;
 use crate::error::{ErrorKind, Result};
-use crate::inspect::{self, Report, Verdict};
+use crate::inspect::{self, Repair, Report, Trusted, Verdict};
 use crate::step::Step;
 
 /// Arguments of `verify`.
@@ -57,12 +57,36 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn repair(report: &Report) -> Option<String> {
-    let connector = report.connector.as_ref().filter(|_| report.verdict == Verdict::Broken)?;
-    if !report.loads {
-        return Some("restore the damaged entries of _delta_log; a reset needs a log that loads".to_string());
+fn repairs(uri: &str, report: &Report) -> Vec<String> {
+    let paths = |names: &[String]| {
+        let path = |name: &String| text::shell_word(&format!("{}/_delta_log/{name}", uri.trim_end_matches('/')));
+        names.iter().map(path).collect::<Vec<_>>().join(" ")
+    };
+    let connector = report.connector.as_deref().unwrap_or_default();
+    let text = |repair: &Repair| match repair {
+        Repair::Delete(names) => format!("delete {}: readers do without", paths(names)),
+        Repair::Restore(names) => {
+            format!("restore {} from a backup: nothing gets past it, a reset neither", paths(names))
+        }
+        Repair::RestoreLog => {
+            "restore the damaged files of _delta_log from a backup: a reset needs a log that loads".into()
+        }
+        Repair::Unset(property) => format!("ALTER TABLE … UNSET TBLPROPERTIES ('{property}')"),
+        Repair::Reset => format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)),
+    };
+    report.repairs.iter().map(text).collect()
+}
+
+/// What a reader may still do with a broken table.
+fn readings(uri: &str, trusted: &Trusted) -> Vec<String> {
+    let mut out = Vec::new();
+    if trusted.is_readable {
+        out.push(format!("version {} of the table is whole", trusted.last));
     }
-    Some(format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)))
+    if let Some(step) = trusted.step.filter(|_| trusted.is_state) {
+        out.push(format!("cutover state {} --step {step}", text::shell_word(uri)));
+    }
+    out
 }
 
 fn lines(uri: &str, report: &Report) -> String {
@@ -80,13 +104,23 @@ fn lines(uri: &str, report: &Report) -> String {
     for finding in &report.findings {
         out.push(format!("  version {}: {} {}", finding.version, finding.rule, finding.message));
     }
-    if let Some(command) = repair(report) {
-        out.push(format!("  repair: {command}"));
+    if report.verdict == Verdict::Broken {
+        match &report.trusted {
+            Some(trusted) => {
+                let Trusted { first, last, .. } = trusted;
+                let step = trusted.step.map(|s| format!(", up to step {s}")).unwrap_or_default();
+                out.push(format!("  proved: versions {first} to {last} of this generation{step}"));
+                out.extend(readings(uri, trusted).into_iter().map(|reading| format!("  read: {reading}")));
+            }
+            None => out.push("  proved: nothing of this generation".to_string()),
+        }
     }
+    out.extend(repairs(uri, report).into_iter().map(|repair| format!("  repair: {repair}")));
     for finding in &report.older {
         let Finding { version, rule, message, .. } = finding;
         out.push(format!("  in an older generation, version {version}: {rule} {message}"));
     }
+    out.extend(report.notes.iter().map(|note| format!("  note: version {}: {}", note.version, note.message)));
     let lines: Vec<String> = out.iter().map(|line| text::escaped(line)).collect();
     lines.join("\n")
 }
@@ -108,8 +142,25 @@ struct Document<'a> {
     live_files: usize,
     findings: Vec<FoundDocument<'a>>,
     older_findings: Vec<FoundDocument<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    repair: Option<String>,
+    notes: Vec<NoteDocument<'a>>,
+    trusted: Option<TrustedDocument>,
+    repairs: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct NoteDocument<'a> {
+    version: u64,
+    file: Option<&'a str>,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct TrustedDocument {
+    first_version: u64,
+    last_version: u64,
+    step: Option<u64>,
+    readable: bool,
+    state: bool,
 }
 
 #[derive(Serialize)]
@@ -117,6 +168,7 @@ struct FoundDocument<'a> {
     version: u64,
     generation: Option<u64>,
     rule: String,
+    file: Option<&'a str>,
     message: &'a str,
 }
 
@@ -125,10 +177,13 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
         version: finding.version,
         generation: finding.generation.map(|g| g.get()),
         rule: finding.rule.to_string(),
+        file: finding.file.as_deref(),
         message: &finding.message,
     };
+    let note =
+        |note: &'a Finding| NoteDocument { version: note.version, file: note.file.as_deref(), message: &note.message };
     Document {
-        schema: "cutover.verify/1",
+        schema: "cutover.verify/2",
         uri,
         verdict: word(&report.verdict),
         reason: match &report.verdict {
@@ -145,6 +200,14 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
         live_files: report.live_files,
         findings: report.findings.iter().map(found).collect(),
         older_findings: report.older.iter().map(found).collect(),
-        repair: repair(report),
+        notes: report.notes.iter().map(note).collect(),
+        trusted: report.trusted.as_ref().map(|t| TrustedDocument {
+            first_version: t.first,
+            last_version: t.last,
+            step: t.step.map(|s| s.get()),
+            readable: t.is_readable,
+            state: t.is_state,
+        }),
+        repairs: repairs(uri, report),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
+use twox_hash::XxHash3_128;
 
 use crate::continuity::stamp::CommitStamp;
 
@@ -21,12 +22,16 @@ pub struct Commit {
     pub removes: Vec<Removed>,
     /// The `txn` actions: application and version.
     pub txns: Vec<(String, i64)>,
+    /// The applications whose `txn` has `lastUpdated`.
+    pub dated_txns: Vec<String>,
     /// The table's metadata, when the commit sets it.
     pub table: Option<Table>,
     /// Protocol features that the commit demands and this program does not honour.
     pub refused_features: Vec<String>,
     /// Actions that this program does not know.
     pub unknown_actions: Vec<String>,
+    /// Actions that stand in the commit more than once, where there may be one.
+    pub repeated_actions: Vec<String>,
 }
 
 /// Whose commit it is.
@@ -36,15 +41,30 @@ pub enum Author {
     Ours {
         /// Its stamp.
         stamp: Box<CommitStamp>,
-        /// `operationMetrics.numOutputRows`, as other engines read it.
-        output_rows: Option<u64>,
-        /// Whether the commit info is the first action.
-        first: bool,
+        /// What the commit info says beside it.
+        shown: Shown,
     },
     /// It claims to be ours and cannot be trusted; why.
     Damaged(String),
     /// Somebody else's, with the operation that it names.
     Foreign(Option<String>),
+}
+
+/// What the commit info of ours says to other engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Whether it is the first action.
+    pub first: bool,
+    /// `isBlindAppend`.
+    pub blind_append: Option<bool>,
+    /// `operationMetrics.numOutputRows`.
+    pub rows: Option<u64>,
+    /// `operationMetrics.numFiles`.
+    pub files: Option<u64>,
+    /// `operationMetrics.numOutputBytes`.
+    pub bytes: Option<u64>,
+    /// `operationMetrics.numRemovedFiles`.
+    pub removed: Option<u64>,
 }
 
 /// A data file: its path in the log, byte for byte, and its deletion vector.
@@ -57,6 +77,12 @@ pub struct FileId {
 }
 
 impl FileId {
+    /// A number in its place, where only equality counts.
+    pub fn fingerprint(&self) -> u128 {
+        let vector = self.vector.as_deref().map(|v| format!("\0{v}")).unwrap_or_default();
+        XxHash3_128::oneshot([self.path.as_bytes(), vector.as_bytes()].concat().as_slice())
+    }
+
     /// Whether the path, decoded, stays below the table's root.
     pub fn is_inside(&self) -> bool {
         let path = percent_decode_str(&self.path).decode_utf8_lossy();
@@ -76,6 +102,8 @@ pub struct Added {
     pub rows: Option<u64>,
     /// Whether the commit says that rows change.
     pub data_change: bool,
+    /// How many partition values it has.
+    pub partition_values: usize,
 }
 
 /// A file removed.
@@ -90,6 +118,8 @@ pub struct Removed {
 /// A table's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
+    /// The table's id.
+    pub id: String,
     /// The schema's JSON.
     pub schema: String,
     /// The partition columns.

@@ -1,82 +1,18 @@
 //! A table's history as a fold over its commits: writers resume from it, `verify` and `history` print it.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use crate::continuity::columns;
 use crate::continuity::commit::{Author, Commit, FileId, Table};
+use crate::continuity::finding::{Finding, Rule, Segment};
+use crate::continuity::foreign::{self, Foreign, rows_kept};
+use crate::continuity::form;
 use crate::continuity::stamp::{
-    AdoptStamp, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, PROPERTY_PREFIX, RowCounts, TXN_EPOCH, TXN_RETENTION,
-    TXN_STEP, TableStamp,
+    AdoptStamp, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP, TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::generation::Generation;
-use crate::step::Step;
-
-/// A rule of the contract with readers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
-    /// A generation begins with one reload, after which the live files are that snapshot's.
-    Reload,
-    /// Each commit starts where the one before ended, in steps and in digests.
-    Chain,
-    /// Generations and epochs never decrease, and one epoch has one writer.
-    Fence,
-    /// Each data file is added once.
-    Once,
-    /// What others commit changes no row and nothing of ours.
-    Drift,
-    /// Counts, files and sizes are what the log says.
-    Files,
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reload => "R1",
-            Self::Chain => "R2",
-            Self::Fence => "R3",
-            Self::Once => "R4",
-            Self::Drift => "R5",
-            Self::Files => "R6",
-        })
-    }
-}
-
-/// A rule broken at a version.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
-    /// Where.
-    pub version: u64,
-    /// The generation that was current there.
-    pub generation: Option<Generation>,
-    /// Which rule.
-    pub rule: Rule,
-    /// What, with both values that disagree.
-    pub message: String,
-}
-
-/// One generation as the log shows it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Segment {
-    /// Which.
-    pub generation: Generation,
-    /// The reload's version; `None` when the log no longer has it.
-    pub reload: Option<u64>,
-    /// The cutover step; `None` when the log no longer has the reload.
-    pub cutover: Option<Step>,
-    /// The first version seen.
-    pub first_version: u64,
-    /// The last version seen.
-    pub last_version: u64,
-    /// The last step.
-    pub last_step: Step,
-    /// Commits of ours.
-    pub commits: u64,
-    /// Rows of all kinds in those commits.
-    pub rows: RowCounts,
-}
 
 /// A file that is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,17 +25,6 @@ pub struct Live {
     pub added_at: u64,
 }
 
-/// What kind of commit somebody else made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Foreign {
-    /// No row changes and nothing of ours.
-    Maintenance,
-    /// The table is no longer what our commits made it; why.
-    Drift(String),
-    /// It cannot be told which of both; why.
-    Unclear(String),
-}
-
 /// The fold.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -108,15 +33,26 @@ pub struct History {
     last: Option<Last>,
     writers: HashMap<Epoch, String>,
     commits: HashSet<String>,
-    added: HashSet<FileId>,
+    added: HashSet<u128>,
     live: Option<HashMap<FileId, Live>>,
     segments: Vec<Segment>,
     findings: Vec<Finding>,
     unclear: Vec<Finding>,
+    notes: Vec<Finding>,
+    anchor: Anchor,
+    /// Whether the commit before could not be read.
+    skipped: bool,
     /// The generation that a finding belongs to.
     context: Option<Generation>,
     /// Whether the table is known to be ours before a commit of ours was seen.
     known_as_ours: bool,
+}
+
+/// What `txn` said before the first commit folded.
+#[derive(Debug, Clone, Copy, Default)]
+struct Anchor {
+    step: Option<i64>,
+    epoch: Option<i64>,
 }
 
 /// Where our last commit left the table.
@@ -146,6 +82,11 @@ impl History {
         self.known_as_ours = true;
     }
 
+    /// Takes `step` and `epoch` for what `txn` said just before the first commit folded.
+    pub fn know_txns(&mut self, step: Option<i64>, epoch: Option<i64>) {
+        self.anchor = Anchor { step, epoch };
+    }
+
     /// Takes `live` for the live files after the last commit folded, when they are not known.
     pub fn know_live_files(&mut self, live: impl FnOnce() -> HashMap<FileId, Live>) {
         self.live.get_or_insert_with(live);
@@ -171,6 +112,11 @@ impl History {
         self.live.as_ref()
     }
 
+    /// The metadata after the last commit folded, where known.
+    pub fn table(&self) -> Option<&Table> {
+        self.table.as_ref()
+    }
+
     /// The current generation.
     pub fn generation(&self) -> Option<Generation> {
         self.last.as_ref().map(|l| l.stamp.generation).or(self.stamp.as_ref().map(|s| s.generation))
@@ -178,7 +124,26 @@ impl History {
 
     /// Notes a rule broken that the fold itself cannot see.
     pub fn find(&mut self, version: u64, rule: Rule, message: impl Into<String>) {
-        self.findings.push(Finding { version, generation: self.context, rule, message: message.into() });
+        self.findings.push(self.finding(version, rule, None, message.into()));
+    }
+
+    /// Notes a rule broken about a file that the fold itself cannot see.
+    pub fn find_file(&mut self, version: u64, rule: Rule, file: impl Into<String>, message: impl Into<String>) {
+        self.findings.push(self.finding(version, rule, Some(file.into()), message.into()));
+    }
+
+    /// Notes what breaks no rule and is worth knowing.
+    pub fn note(&mut self, version: u64, file: Option<String>, message: impl Into<String>) {
+        self.notes.push(self.finding(version, Rule::Files, file, message.into()));
+    }
+
+    /// What is worth knowing and breaks no rule.
+    pub fn notes(&self) -> &[Finding] {
+        &self.notes
+    }
+
+    fn finding(&self, version: u64, rule: Rule, file: Option<String>, message: String) -> Finding {
+        Finding { version, generation: self.context, rule, file, message }
     }
 
     /// What could not be told, in version order, with the generation that it is about.
@@ -191,34 +156,37 @@ impl History {
             Foreign::Maintenance => {}
             Foreign::Drift(message) => self.find(version, Rule::Drift, message),
             Foreign::Unclear(message) => {
-                self.unclear.push(Finding { version, generation: self.context, rule: Rule::Drift, message });
+                self.unclear.push(self.finding(version, Rule::Drift, None, message));
             }
         }
+    }
+
+    /// Goes on behind a commit that cannot be read: what it did is not known.
+    pub fn skip(&mut self) {
+        self.live = None;
+        self.skipped = true;
+    }
+
+    /// Whether a commit folded added the file and said that rows change.
+    pub fn has_added(&self, file: &FileId) -> bool {
+        self.added.contains(&file.fingerprint())
     }
 
     /// Goes on by one commit.
     pub fn fold(&mut self, commit: &Commit) {
         self.context = self.generation().max(commit.stamp().map(|s| s.generation));
         match &commit.author {
-            Author::Ours { stamp, output_rows, first } => {
-                self.fold_ours(commit, stamp);
-                if !first {
-                    self.find(commit.version, Rule::Chain, "the commit info is not the first action");
-                }
-                if let Some(shown) = output_rows.filter(|n| *n != stamp.rows.total()) {
-                    self.find(
-                        commit.version,
-                        Rule::Files,
-                        format!("the operation metrics count {shown} rows, the commit info {}", stamp.rows.total()),
-                    );
-                }
-            }
+            Author::Ours { stamp, .. } => self.fold_ours(commit, stamp),
             Author::Damaged(why) => {
                 self.find(commit.version, Rule::Chain, format!("the commit info cannot be trusted: {why}"))
             }
             Author::Foreign(_) => {
                 if self.is_ours() {
                     self.judge(commit.version, self.classify(commit));
+                }
+                if let Some(action) = commit.unknown_actions.first() {
+                    let message = format!("a foreign commit has the action {action:?}, which is not known here");
+                    self.note(commit.version, None, message);
                 }
             }
         }
@@ -236,83 +204,7 @@ impl History {
 
     /// What somebody else's commit does to a table of ours.
     pub fn classify(&self, commit: &Commit) -> Foreign {
-        let drift = |why: String| Foreign::Drift(why);
-        if let Some(app) = commit.txns.iter().map(|(app, _)| app).find(|app| *app == TXN_STEP || *app == TXN_EPOCH) {
-            return drift(format!("a commit without our commit info sets txn {app}"));
-        }
-        if let Some(action) = commit.unknown_actions.first() {
-            return drift(format!("a foreign commit has the unknown action {action:?}"));
-        }
-        if let Some(feature) = commit.refused_features.first() {
-            return drift(format!("a foreign commit demands the table feature {feature}, which is not known here"));
-        }
-        match self.rows_kept(commit) {
-            Foreign::Maintenance => {}
-            other => return other,
-        }
-        if let Some(new) = &commit.table {
-            if new.properties.contains_key(TXN_RETENTION) {
-                return drift(format!(
-                    "the property {TXN_RETENTION} was set, which makes other engines forget our last step"
-                ));
-            }
-            if let Some(old) = &self.table {
-                if let Some(switch) = new.switches.iter().find(|switch| !old.switches.contains(switch)) {
-                    return drift(format!("a foreign commit sets the property {switch}, which is not honoured here"));
-                }
-                if old.schema != new.schema {
-                    return drift("a foreign commit changes the schema".into());
-                }
-                if old.partition_by != new.partition_by {
-                    return drift("a foreign commit changes the partitioning".into());
-                }
-                let ours = |t: &Table| -> Vec<(String, String)> {
-                    t.properties
-                        .iter()
-                        .filter(|(k, _)| k.starts_with(PROPERTY_PREFIX))
-                        .map(|(k, v)| (k.clone(), v.clone()))
-                        .collect()
-                };
-                if ours(old) != ours(new) {
-                    return drift(format!("a foreign commit changes properties that begin with {PROPERTY_PREFIX}"));
-                }
-            }
-        }
-        Foreign::Maintenance
-    }
-
-    /// Whether a commit that should change no row says so, stays inside the table, and keeps the number of rows.
-    fn rows_kept(&self, commit: &Commit) -> Foreign {
-        let changed = commit.adds.iter().filter(|a| a.data_change).count()
-            + commit.removes.iter().filter(|r| r.data_change).count();
-        if changed > 0 {
-            let (added, removed) = (commit.adds.len(), commit.removes.len());
-            return Foreign::Drift(format!("the commit changes rows: it adds {added} files and removes {removed}"));
-        }
-        if let Some(outside) = commit.adds.iter().find(|a| !a.file.is_inside()) {
-            return Foreign::Drift(format!(
-                "the commit adds the file {}, which lies outside the table",
-                outside.file.path
-            ));
-        }
-        match (commit.added_rows(), self.live_rows(commit)) {
-            (Some(after), Some(before)) if after != before => Foreign::Drift(format!(
-                "the commit says that it changes no rows, but replaces {before} rows by {after}"
-            )),
-            (Some(_), Some(_)) => Foreign::Maintenance,
-            _ if commit.adds.is_empty() && commit.removes.is_empty() => Foreign::Maintenance,
-            _ => Foreign::Unclear("the commit replaces files, and how many rows they hold cannot be told".into()),
-        }
-    }
-
-    /// The rows of the live files that the commit removes, or adds again.
-    fn live_rows(&self, commit: &Commit) -> Option<u64> {
-        let live = self.live.as_ref()?;
-        let removed =
-            commit.removes.iter().try_fold(0u64, |sum, r| Some(sum.saturating_add(live.get(&r.file)?.rows?)))?;
-        let gone: HashSet<&FileId> = commit.removes.iter().map(|r| &r.file).collect();
-        let mut again = commit.adds.iter().filter(|a| !gone.contains(&a.file)).filter_map(|a| live.get(&a.file));
-        again.try_fold(removed, |sum, file| Some(sum.saturating_add(file.rows?)))
+        foreign::classify(commit, self.table.as_ref(), self.live.as_ref())
     }
 
     fn fold_ours(&mut self, commit: &Commit, stamp: &CommitStamp) {
@@ -335,13 +227,23 @@ impl History {
         } else {
             self.check_chain(at, stamp);
         }
+        if self.last.is_none() {
+            self.check_anchor(commit, stamp);
+        }
         self.check_actions(commit, stamp);
+        for (rule, file, message) in form::faults(commit, stamp, commit.table.as_ref().or(self.table.as_ref())) {
+            self.findings.push(self.finding(at, rule, file, message));
+        }
         for add in commit.adds.iter().filter(|a| a.data_change) {
-            if !self.added.insert(add.file.clone()) {
-                self.find(at, Rule::Once, format!("the file {} is added a second time", add.file.path));
+            let is_live = self.live.as_ref().is_some_and(|live| live.contains_key(&add.file))
+                && commit.removes.iter().all(|r| r.file != add.file);
+            if !self.added.insert(add.file.fingerprint()) || is_live {
+                let path = &add.file.path;
+                self.find_file(at, Rule::Once, path, format!("the file {path} is added a second time"));
             }
         }
         self.extend_segments(at, stamp);
+        self.skipped = false;
         self.last = Some(Last { version: at, stamp: stamp.clone() });
     }
 
@@ -356,7 +258,7 @@ impl History {
                     format!("the epoch {} commits after the epoch {}", stamp.epoch, before.epoch),
                 );
             }
-            if stamp.epoch > before.epoch && !matches!(stamp.kind, Kind::Mark | Kind::Reload) {
+            if stamp.epoch > before.epoch && !self.skipped && !matches!(stamp.kind, Kind::Mark | Kind::Reload) {
                 self.find(at, Rule::Fence, format!("the epoch {} begins without a claim", stamp.epoch));
             }
             if stamp.connector != before.connector && stamp.adopt.is_none() {
@@ -428,17 +330,25 @@ impl History {
             self.find(at, Rule::Reload, "a reload has a first step");
         }
         if stamp.digest_total != Some(stamp.digest) {
-            self.find(at, Rule::Chain, "the digest of the generation is not the reload's own");
+            let total = show(stamp.digest_total);
+            self.find(
+                at,
+                Rule::Chain,
+                format!("the digest of the generation is {total}, not the reload's own {}", stamp.digest),
+            );
+        }
+        if let Some(live) = &self.live
+            && let Some(stray) = commit.removes.iter().find(|r| !live.contains_key(&r.file))
+        {
+            let path = stray.file.path.clone();
+            self.find_file(at, Rule::Reload, &path, format!("the reload removes the file {path}, which was not live"));
         }
         let removed: HashSet<&FileId> = commit.removes.iter().map(|r| &r.file).collect();
         let live = self.live.iter().flat_map(|live| live.keys());
         let leftover: Vec<String> = live.filter(|file| !removed.contains(file)).map(|file| file.path.clone()).collect();
         if let Some(path) = leftover.first() {
-            self.find(
-                at,
-                Rule::Reload,
-                format!("the reload leaves {} older files live, {path} among them", leftover.len()),
-            );
+            let message = format!("the reload leaves {} older files live, {path} among them", leftover.len());
+            self.find_file(at, Rule::Reload, path, message);
         }
         let written = commit.table.as_ref().map(|t| TableStamp::decode(&t.properties));
         match written {
@@ -452,8 +362,19 @@ impl History {
                     self.find(at, Rule::Reload, "a reload in mode follow has rows");
                 }
             }
-            Some(Ok(Some(_))) => {
-                self.find(at, Rule::Reload, "the table properties and the commit info of the reload disagree")
+            Some(Ok(Some(t))) => {
+                let message = format!(
+                    "the table properties and the commit info of the reload disagree: generation {} and {}, step {} and {}, connector {} and {}, commit {} and {}",
+                    t.generation,
+                    stamp.generation,
+                    t.step,
+                    stamp.to,
+                    t.connector,
+                    stamp.connector,
+                    t.commit,
+                    stamp.commit
+                );
+                self.find(at, Rule::Reload, message);
             }
             Some(Err(e)) => self.find(at, Rule::Reload, e.message().to_string()),
             Some(Ok(None)) | None => {
@@ -483,6 +404,9 @@ impl History {
                 Rule::Fence,
                 format!("the generation {} commits after the generation {}", stamp.generation, before.generation),
             );
+        } else if self.skipped {
+            // What it follows is not known.
+            return;
         } else if stamp.generation > before.generation {
             self.find(at, Rule::Reload, format!("the generation {} begins without a reload", stamp.generation));
         }
@@ -500,13 +424,45 @@ impl History {
             );
         }
         let expected = before.digest_total.map(|total| total.plus(stamp.digest));
-        if expected.is_some() && stamp.digest_total != expected {
+        if stamp.digest_total != expected {
             let (shown, expected) = (show(stamp.digest_total), show(expected));
             self.find(
                 at,
                 Rule::Chain,
                 format!("the digest of the generation is {shown}, its commits add up to {expected}"),
             );
+        }
+    }
+
+    /// The first commit folded goes on from what `txn` and properties said before it.
+    fn check_anchor(&mut self, commit: &Commit, stamp: &CommitStamp) {
+        let at = commit.version;
+        if let Some(epoch) = self.anchor.epoch {
+            let claims = matches!(stamp.kind, Kind::Mark | Kind::Reload);
+            if stamp.epoch.as_i64() < epoch {
+                self.find(at, Rule::Fence, format!("the epoch {} commits after the epoch {epoch}", stamp.epoch));
+            } else if stamp.epoch.as_i64() > epoch && !claims {
+                self.find(at, Rule::Fence, format!("the epoch {} begins without a claim", stamp.epoch));
+            }
+        }
+        if stamp.kind == Kind::Reload {
+            return;
+        }
+        if let (Some(step), Some(from)) = (self.anchor.step, stamp.from)
+            && from.as_i64() != step
+        {
+            let message = format!("the {} starts at step {from}, the table ended at {step} before it", stamp.kind);
+            self.find(at, Rule::Chain, message);
+        }
+        let Some(before) = self.stamp.clone() else { return };
+        if stamp.generation != before.generation {
+            let message =
+                format!("the generation {} commits to a table of generation {}", stamp.generation, before.generation);
+            self.find(at, Rule::Fence, message);
+        }
+        if stamp.connector != before.connector && commit.table.is_none() {
+            let message = format!("the connector {} commits to the table of {}", stamp.connector, before.connector);
+            self.find(at, Rule::Fence, message);
         }
     }
 
@@ -523,11 +479,12 @@ impl History {
             self.find(at, Rule::Drift, format!("a commit of ours has the unknown action {:?}", commit.unknown_actions));
         }
         if stamp.kind == Kind::Maintenance {
-            self.judge(at, self.rows_kept(commit));
+            self.judge(at, rows_kept(commit, self.live.as_ref()));
             return;
         }
         let Some(rows) = commit.added_rows() else {
-            self.find(at, Rule::Files, "a file is added without a row count");
+            let path = commit.adds.iter().find(|a| a.rows.is_none()).map(|a| a.file.path.clone()).unwrap_or_default();
+            self.find_file(at, Rule::Files, &path, format!("the file {path} is added without a row count"));
             return;
         };
         if rows != stamp.rows.total() {
@@ -538,12 +495,14 @@ impl History {
             );
         }
         if let Some(add) = commit.adds.iter().find(|a| !a.data_change) {
-            self.find(at, Rule::Once, format!("the file {} is added as if no rows changed", add.file.path));
+            let path = add.file.path.clone();
+            self.find_file(at, Rule::Once, &path, format!("the file {path} is added as if no rows changed"));
         }
         if stamp.kind != Kind::Reload
             && let Some(removed) = commit.removes.first()
         {
-            self.find(at, Rule::Reload, format!("the {} removes the file {}", stamp.kind, removed.file.path));
+            let path = removed.file.path.clone();
+            self.find_file(at, Rule::Reload, &path, format!("the {} removes the file {path}", stamp.kind));
         }
         self.check_metadata(commit, stamp);
     }

@@ -4,6 +4,9 @@
 
 pub mod columns;
 pub mod commit;
+pub mod finding;
+pub mod foreign;
+mod form;
 pub mod history;
 pub mod plan;
 pub mod stamp;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{features, mapping};
-use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Table};
+use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Shown, Table};
 use crate::continuity::stamp::{COLUMN_STEP, CommitStamp, Kind, USER_METADATA};
 use crate::error::{Error, Result};
 
@@ -54,6 +54,7 @@ impl Metadata {
     /// What continuity needs of it.
     pub fn table(&self) -> Table {
         Table {
+            id: self.id.clone(),
             schema: mapping::comparable(&self.schema_string),
             partition_by: self.partition_columns.clone(),
             properties: self.configuration.clone(),
@@ -211,18 +212,35 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
         adds: Vec::new(),
         removes: Vec::new(),
         txns: Vec::new(),
+        dated_txns: Vec::new(),
         table: None,
         refused_features: Vec::new(),
         unknown_actions: Vec::new(),
+        repeated_actions: Vec::new(),
     };
+    let mut single: Vec<String> = Vec::new();
     let mut actions = 0usize;
     for line in bytes.split(|b| *b == b'\n').filter(|l| !l.trim_ascii().is_empty()) {
         let torn = |e: serde_json::Error| {
             Error::corrupt(format!("the log entry of version {version} is torn or damaged")).with_source(e)
         };
-        let action: BTreeMap<String, &RawValue> = serde_json::from_slice(line).map_err(torn)?;
-        for (name, value) in action {
+        let Line(found) = serde_json::from_slice(line).map_err(torn)?;
+        if found.len() > 1 {
+            // Readers differ on which of them counts.
+            let (line, many) = (actions + 1, found.len());
+            return Err(Error::corrupt(format!(
+                "the log entry of version {version} is damaged: line {line} has {many} actions, not one"
+            )));
+        }
+        for (name, value) in found {
             take_action(&mut commit, &name, value.get(), actions == 0).map_err(torn)?;
+            if matches!(name.as_str(), "commitInfo" | "metaData" | "protocol") {
+                if single.contains(&name) {
+                    commit.repeated_actions.push(name);
+                } else {
+                    single.push(name);
+                }
+            }
         }
         actions += 1;
     }
@@ -230,6 +248,31 @@ pub fn parse(version: u64, bytes: &[u8]) -> Result<Commit> {
         return Err(Error::corrupt(format!("the log entry of version {version} is empty")));
     }
     Ok(commit)
+}
+
+/// The actions of one line, in order; a map would hide one that stands twice.
+struct Line<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Line<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Actions;
+        impl<'de> serde::de::Visitor<'de> for Actions {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an action")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
+                let mut found = Vec::with_capacity(1);
+                while let Some(action) = map.next_entry()? {
+                    found.push(action);
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_map(Actions).map(Self)
+    }
 }
 
 fn take_action(
@@ -254,6 +297,7 @@ fn take_action(
                 size: add.size.unwrap_or(0),
                 rows: records.map(|n| n.saturating_sub(deleted)),
                 data_change: add.data_change,
+                partition_values: add.partition_values.map_or(0, |values| values.len()),
             });
         }
         "remove" => {
@@ -262,6 +306,9 @@ fn take_action(
         }
         "txn" => {
             let txn: TxnAction = serde_json::from_str(value)?;
+            if txn.last_updated.is_some() {
+                commit.dated_txns.push(txn.app_id.clone());
+            }
             commit.txns.push((txn.app_id, txn.version));
         }
         "metaData" => {
@@ -284,9 +331,18 @@ fn author(info: &Value, first: bool) -> Author {
     match CommitStamp::decode(text) {
         Ok(None) => Author::Foreign(operation),
         Ok(Some(stamp)) => {
-            let metric = info.get("operationMetrics").and_then(|m| m.get("numOutputRows"));
-            let output_rows = metric.and_then(|n| n.as_str().map_or_else(|| n.as_u64(), |s| s.parse().ok()));
-            Author::Ours { stamp: Box::new(stamp), output_rows, first }
+            let metrics = info.get("operationMetrics");
+            let number = |n: &Value| n.as_str().map_or_else(|| n.as_u64(), |s| s.parse().ok());
+            let metric = |name: &str| metrics.and_then(|m| m.get(name)).and_then(number);
+            let shown = Shown {
+                first,
+                blind_append: info.get("isBlindAppend").and_then(Value::as_bool),
+                rows: metric("numOutputRows"),
+                files: metric("numFiles"),
+                bytes: metric("numOutputBytes"),
+                removed: metric("numRemovedFiles"),
+            };
+            Author::Ours { stamp: Box::new(stamp), shown }
         }
         Err(e) => Author::Damaged(e.message().to_string()),
     }
@@ -357,6 +413,7 @@ struct FileAction {
     data_change: bool,
     stats: Option<String>,
     deletion_vector: Option<Value>,
+    partition_values: Option<BTreeMap<String, Option<String>>>,
 }
 
 /// What an action without the word says is not known to be harmless.
@@ -383,6 +440,9 @@ pub(super) fn vector_id(descriptor: &Value) -> Option<String> {
 pub(super) struct TxnAction {
     pub(super) app_id: String,
     pub(super) version: i64,
+    /// Others let a `txn` expire by it; ours have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_updated: Option<i64>,
 }
 
 #[cfg(test)]

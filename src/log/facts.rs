@@ -151,7 +151,16 @@ impl Log {
 
     /// The live files at `version`.
     pub async fn live_files_at(&self, version: u64) -> Result<Vec<LiveFile>> {
-        self.kernel.live_files(version).await
+        self.kernel.live_files(version, Vec::new(), |files, file| files.push(file)).await
+    }
+
+    /// The live files at `version` as the fold knows them, each taken as added there.
+    pub async fn live_map_at(&self, version: u64) -> Result<HashMap<FileId, Live>> {
+        let take = move |files: &mut HashMap<FileId, Live>, file: LiveFile| {
+            let live = live(&file, version);
+            files.insert(file.into_id(), live);
+        };
+        self.kernel.live_files(version, HashMap::new(), take).await
     }
 
     /// What the log says at `version`, or at its head, by a replay from its newest checkpoint on.
@@ -258,17 +267,17 @@ impl Log {
             }
             if kind.is_none()
                 && needs_files
-                && let Ok(files) = self.kernel.live_files(before).await
+                && let Ok(files) = self.live_map_at(before).await
             {
-                history.know_live_files(|| live_map(&files, before));
+                history.know_live_files(|| files);
             }
         }
         history.know_as_ours();
         for commit in since {
             history.fold(commit);
             if commit.version == first.version && kind.is_some() && needs_files && history.live().is_none() {
-                let files = self.kernel.live_files(first.version).await?;
-                history.know_live_files(|| live_map(&files, first.version));
+                let files = self.live_map_at(first.version).await?;
+                history.know_live_files(|| files);
             }
         }
         let found = history.findings().first().or(history.unclear().first());
@@ -313,10 +322,13 @@ fn negative_epoch(epoch: i64) -> Error {
 
 const RESTORE: &str = "see what `cutover verify` finds, and restore the damaged files of _delta_log";
 
-/// Live files as the fold knows them.
+/// Live files as the fold knows them, each taken as added at `version`.
 pub fn live_map(files: &[LiveFile], version: u64) -> HashMap<FileId, Live> {
-    let live = |f: &LiveFile| Live { size: f.size.unsigned_abs(), rows: f.rows, added_at: version };
-    files.iter().map(|f| (f.id(), live(f))).collect()
+    files.iter().map(|file| (file.id(), live(file, version))).collect()
+}
+
+fn live(file: &LiveFile, version: u64) -> Live {
+    Live { size: file.size.unsigned_abs(), rows: file.rows, added_at: version }
 }
 
 /// How properties, txn and our last commit contradict each other.

@@ -52,6 +52,11 @@ impl LiveFile {
         FileId { path: self.path.clone(), vector: self.vector.as_ref().and_then(vector_id) }
     }
 
+    /// Which file it is, without a copy.
+    pub fn into_id(self) -> FileId {
+        FileId { vector: self.vector.as_ref().and_then(vector_id), path: self.path }
+    }
+
     /// The object that holds it, relative to the table's root.
     ///
     /// Corrupt: a path that is absolute or leaves the table's folder.
@@ -123,8 +128,13 @@ impl Kernel {
         .await
     }
 
-    /// The live files at `version`.
-    pub(super) async fn live_files(&self, version: u64) -> Result<Vec<LiveFile>> {
+    /// Takes each live file at `version` into `files`.
+    pub(super) async fn live_files<T: Send + 'static>(
+        &self,
+        version: u64,
+        mut files: T,
+        take: impl Fn(&mut T, LiveFile) + Send + 'static,
+    ) -> Result<T> {
         self.blocking(move |engine, url| {
             let snapshot = snapshot(engine, url, Some(version))?;
             let protocol = serde_json::to_value(snapshot.table_configuration().protocol());
@@ -132,11 +142,10 @@ impl Kernel {
                 features::check_readable(&protocol)?;
             }
             let scan = snapshot.scan_builder().build().map_err(kernel_error)?;
-            let mut files = Vec::new();
             for part in scan.scan_metadata(engine).map_err(kernel_error)? {
                 let selected = part.and_then(|p| p.scan_files.apply_selection_vector()).map_err(kernel_error)?;
                 let data = ArrowEngineData::try_from_engine_data(selected).map_err(kernel_error)?;
-                take_files(data.record_batch(), &mut files)
+                take_files(data.record_batch(), |file| take(&mut files, file))
                     .ok_or_else(|| Error::internal("the kernel's list of files has another shape than expected"))?;
             }
             Ok(files)
@@ -291,8 +300,8 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-/// Appends the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
-fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
+/// Takes the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
+fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()> {
     let strings = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
     let longs = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
     let (path, size, modified, stats) =
@@ -308,7 +317,7 @@ fn take_files(batch: &RecordBatch, files: &mut Vec<LiveFile>) -> Option<()> {
         let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
         let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
         let stats = if stats.is_valid(row) { FileStats::read(stats.value(row)) } else { FileStats::default() };
-        files.push(LiveFile {
+        take(LiveFile {
             path: path.value(row).to_string(),
             vector,
             partition_values: string_map(partitions, row)?,

@@ -8,10 +8,12 @@ mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod hint;
 mod kernel;
 pub mod location;
 mod mapping;
 mod metadata;
+mod names;
 mod put;
 mod read;
 mod upkeep;
@@ -19,12 +21,13 @@ mod upkeep;
 pub use checkpoint::Cadence;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
+pub use hint::LAST_CHECKPOINT;
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use mapping::{Columns, FileColumns};
 pub use metadata::table_schema;
+pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
-pub use read::Listing;
 
 use std::sync::Arc;
 

@@ -95,9 +95,15 @@ impl Log {
         if let Some(metadata) = &proposal.metadata {
             lines.push("metaData", metadata)?;
         }
-        lines.push("txn", &TxnAction { app_id: TXN_STEP.into(), version: proposal.stamp.to.as_i64() })?;
+        lines.push(
+            "txn",
+            &TxnAction { app_id: TXN_STEP.into(), version: proposal.stamp.to.as_i64(), last_updated: None },
+        )?;
         if proposal.claims {
-            lines.push("txn", &TxnAction { app_id: TXN_EPOCH.into(), version: proposal.stamp.epoch.as_i64() })?;
+            lines.push(
+                "txn",
+                &TxnAction { app_id: TXN_EPOCH.into(), version: proposal.stamp.epoch.as_i64(), last_updated: None },
+            )?;
         }
         for file in &proposal.removes {
             let remove = RemoveAction {

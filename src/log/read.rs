@@ -1,13 +1,12 @@
 //! Listing versions and reading entries.
 
-use std::collections::{BTreeSet, HashMap};
-
 use bytes::Bytes;
 use futures::stream::{self, Stream};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
+use super::names::Listing;
 use super::{LOG_DIR, Log, entry, version_path};
 use crate::continuity::commit::Commit;
 use crate::continuity::stamp::FIRST_LOAD_PREFIX;
@@ -16,22 +15,6 @@ use crate::store::store_error;
 
 /// How many entries are read at once.
 const READS_AT_ONCE: usize = 32;
-
-/// What the folder of the log holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// The versions whose entries are there.
-    pub versions: BTreeSet<u64>,
-    /// The versions with a checkpoint, by its name.
-    pub checkpoints: BTreeSet<u64>,
-}
-
-impl Listing {
-    /// The newest version that any name speaks of.
-    pub fn head(&self) -> Option<u64> {
-        self.versions.last().copied().max(self.checkpoints.last().copied())
-    }
-}
 
 impl Log {
     /// Lists the log, from the objects of version `from` on.
@@ -50,16 +33,11 @@ impl Log {
                 Ok(None) | Err(StoreError::NotFound { .. }) => return Ok(listing),
                 Err(e) => return Err(store_error("the log cannot be listed", e)),
             };
-            let Some(name) = object.location.filename() else { continue };
-            let Some((digits, rest)) = name.split_once('.') else { continue };
-            if object.location.parts().count() != 2 || digits.len() != 20 {
-                continue;
-            }
-            let Ok(version) = digits.parse::<u64>() else { continue };
-            if rest == "json" {
-                listing.versions.insert(version);
-            } else if rest.starts_with("checkpoint.") {
-                listing.checkpoints.insert(version);
+            // Folders below hold staged entries and the sidecars of checkpoints.
+            if object.location.parts().count() == 2
+                && let Some(name) = object.location.filename()
+            {
+                listing.take(name, object.size);
             }
         }
     }
@@ -89,18 +67,14 @@ impl Log {
             .buffered(READS_AT_ONCE)
     }
 
-    /// The size in bytes of every object under the table's root, the log's left out.
-    pub async fn object_sizes(&self) -> Result<HashMap<String, u64>> {
-        let mut sizes = HashMap::new();
-        let mut objects = self.store().list(None);
-        while let Some(object) =
-            objects.try_next().await.map_err(|e| store_error("the table's folder cannot be listed", e))?
-        {
-            if !object.location.prefix_matches(&Path::from(LOG_DIR)) {
-                sizes.insert(object.location.to_string(), object.size);
-            }
-        }
-        Ok(sizes)
+    /// Every object under the table's root with its size in bytes, the log's left out.
+    pub fn objects(&self) -> impl Stream<Item = Result<(Path, u64)>> + '_ {
+        let failed = |e| store_error("the table's folder cannot be listed", e);
+        self.store()
+            .list(None)
+            .map_err(failed)
+            .try_filter(|object| std::future::ready(!object.location.prefix_matches(&Path::from(LOG_DIR))))
+            .map_ok(|object| (object.location, object.size))
     }
 
     /// A path in the folder that is neither hidden nor left by a first load that did not end; `None` when there is none.

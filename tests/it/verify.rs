@@ -1,263 +1,296 @@
-//! Damage that `verify` finds, by version, and health that it leaves alone.
+//! What `verify` says beside the damage that it names: verdicts, what is proved, what repairs, exit codes.
 
-use std::sync::Arc;
+use std::process::Command;
 
-use cutover::continuity::plan::Older;
-use cutover::continuity::stamp::ResetStamp;
-use cutover::inspect::{Report, Verdict, verify};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
-use serde_json::Value;
+use cutover::inspect::state::state;
+use cutover::inspect::{Repair, Verdict};
+use futures::TryStreamExt;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::world::{changes, log, memory, sink, state, world};
-
-/// Versions: 0 load, 1 append, 2 reload (generation 2), 3 append, 4 claim, 5 append, 6 append.
-async fn healthy() -> Arc<dyn ObjectStore> {
-    let (store, (world, _)) = (memory(), world(1));
-    let mut first = sink(&store, &world).await;
-    first.append(changes(10, 12)).await.unwrap();
-    let reset = ResetStamp { id: "r".into(), who: "a test".into(), why: "to see".into() };
-    first.reload(state(12, &[4, 5]), reset, Older::Refused).await.unwrap();
-    first.append(changes(12, 14)).await.unwrap();
-    let mut second = sink(&store, &world).await;
-    second.append(changes(14, 15)).await.unwrap();
-    second.append(changes(15, 18)).await.unwrap();
-    store
-}
-
-fn entry_path(version: u64) -> Path {
-    Path::from(format!("_delta_log/{version:020}.json"))
-}
-
-async fn read(store: &Arc<dyn ObjectStore>, version: u64) -> String {
-    let bytes = store.get(&entry_path(version)).await.unwrap().bytes().await.unwrap();
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-async fn write(store: &Arc<dyn ObjectStore>, version: u64, text: String) {
-    store.put(&entry_path(version), text.into()).await.unwrap();
-}
-
-/// Changes the stamp of `version`.
-async fn restamp(store: &Arc<dyn ObjectStore>, version: u64, change: impl Fn(&mut Value)) {
-    let text = read(store, version).await;
-    let (first, rest) = text.split_once('\n').unwrap();
-    let mut info: Value = serde_json::from_str(first).unwrap();
-    let mut stamp: Value = serde_json::from_str(info["commitInfo"]["userMetadata"].as_str().unwrap()).unwrap();
-    change(&mut stamp);
-    info["commitInfo"]["userMetadata"] = stamp.to_string().into();
-    write(store, version, format!("{info}\n{rest}")).await;
-}
-
-async fn check(store: &Arc<dyn ObjectStore>) -> Report {
-    verify(&log(store, &world(0).0), None).await.unwrap()
-}
-
-async fn assert_found(store: &Arc<dyn ObjectStore>, version: u64, words: &str, what: &str) {
-    let report = check(store).await;
-    assert_eq!(report.verdict, Verdict::Broken, "{what}");
-    let found = report.findings.iter().any(|f| f.version == version && f.message.contains(words));
-    assert!(found, "{what}: no finding at version {version} says {words:?}: {:#?}", report.findings);
-}
-
-async fn first_file(store: &Arc<dyn ObjectStore>, version: u64) -> (Path, String) {
-    let text = read(store, version).await;
-    let line = text.lines().find(|l| l.starts_with("{\"add\"")).unwrap().to_string();
-    let add: Value = serde_json::from_str(&line).unwrap();
-    (Path::from(add["add"]["path"].as_str().unwrap()), line)
-}
+use crate::tables::{Made, Table, checkpoint, entry, made, remove};
+use crate::world::{log, step, world};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_healthy_table_is_left_alone() {
-    let store = healthy().await;
-    let report = check(&store).await;
-    assert_eq!((report.verdict, report.head, report.since), (Verdict::Healthy, 6, 0));
-    assert!(report.findings.is_empty() && report.older.is_empty());
+    let report = made(Made::Plain, 2).await.verify().await;
+    assert_eq!((&report.verdict, report.head, report.since), (&Verdict::Healthy, 10, 0), "{:#?}", report.findings);
     let generations: Vec<_> =
         report.segments.iter().map(|s| (s.generation.get(), s.reload, s.last_step.get())).collect();
-    assert_eq!(generations, [(1, Some(0), 12), (2, Some(2), 18)]);
+    assert_eq!(generations, [(1, Some(0), 12), (2, Some(2), 24)]);
+    let trusted = report.trusted.unwrap();
+    assert_eq!((trusted.first, trusted.last, trusted.step), (2, 10, Some(step(24))));
+    assert!(report.repairs.is_empty() && report.notes.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gap_and_steps_twice_are_found() {
-    let store = healthy().await;
-    restamp(&store, 5, |s| s["from"] = 13.into()).await;
-    assert_found(&store, 5, "steps twice", "an append that starts too early").await;
-    let store = healthy().await;
-    restamp(&store, 6, |s| s["from"] = 16.into()).await;
-    assert_found(&store, 6, "a gap", "an append that starts too late").await;
-    let store = healthy().await;
-    // A whole append cut out, the versions after it moved down.
-    for version in 5..=5 {
-        let next = read(&store, version + 1).await;
-        write(&store, version, next).await;
-    }
-    store.delete(&entry_path(6)).await.unwrap();
-    assert_found(&store, 5, "a gap", "an append that is gone").await;
+async fn what_is_not_ours_or_of_another_contract_is_inconclusive() {
+    let mut foreign = Table { files: Default::default() };
+    foreign.set(
+        0,
+        &[
+            json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
+            json!({"metaData": {"id": "i", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+            "schemaString": "{\"type\":\"struct\",\"fields\":[]}", "configuration": {}}}),
+        ],
+    );
+    let verdict = foreign.verify().await.verdict;
+    assert!(matches!(&verdict, Verdict::Inconclusive(why) if why.contains("not ours")), "{verdict:?}");
+    let mut table = made(Made::Plain, 2).await;
+    table.edit(2, |a| {
+        if a.get("metaData").is_some() {
+            a["metaData"]["configuration"]["cutover.contract"] = "9".into();
+        }
+    });
+    let verdict = table.verify().await.verdict;
+    assert!(matches!(&verdict, Verdict::Inconclusive(why) if why.contains("contract number \"9\"")), "{verdict:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_doubled_add_is_found() {
-    let store = healthy().await;
-    let (_, line) = first_file(&store, 5).await;
-    let text = read(&store, 6).await;
-    write(&store, 6, format!("{text}{line}\n")).await;
-    assert_found(&store, 6, "a second time", "a file added twice").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fencing_broken_is_found() {
-    let store = healthy().await;
-    restamp(&store, 6, |s| s["epoch"] = 1.into()).await;
-    assert_found(&store, 6, "epoch 1 commits after the epoch 2", "a lower epoch").await;
-    let store = healthy().await;
-    restamp(&store, 6, |s| s["writer"] = "somebody".into()).await;
-    assert_found(&store, 6, "two writers", "one epoch, two writers").await;
-    let store = healthy().await;
-    restamp(&store, 6, |s| s["generation"] = 1.into()).await;
-    assert_found(&store, 6, "generation 1 commits after the generation 2", "an older generation").await;
-    let store = healthy().await;
-    restamp(&store, 6, |s| s["connector"] = "p/v/other".into()).await;
-    assert_found(&store, 6, "p/v/other", "another connector").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_or_forged_commit_info_is_found() {
-    let store = healthy().await;
-    let text = read(&store, 6).await;
-    write(&store, 6, text.split_once('\n').unwrap().1.to_string()).await;
-    assert_found(&store, 6, "without our commit info", "no commit info").await;
-    let store = healthy().await;
-    let text = read(&store, 6).await;
-    write(&store, 6, text.replace("\\\"digest_total\\\":\\\"", "\\\"digest_total\\\":\\\"0")).await;
-    assert_found(&store, 6, "commit info cannot be trusted", "a malformed digest").await;
-    for (field, value) in [
-        ("to", Value::from(17)),
-        ("digest", "00000000000000000000000000000001".into()),
-        ("digest_total", "00000000000000000000000000000001".into()),
-        ("kind", "mark".into()),
-        ("kind", "reload".into()),
-        ("rows", serde_json::json!({"i": 0, "u": 2, "d": 0})),
+async fn what_others_may_write_is_no_damage() {
+    let mut table = made(Made::Checkpoints, 2).await;
+    let head = table.head();
+    table
+        .set(head + 1, &[json!({"fromTheFuture": {"a": [1]}, }), json!({"commitInfo": {"operation": "NEW", "x": {}}})]);
+    table.set(head + 2, &[json!({"txn": {"appId": "theirs", "version": 3, "lastUpdated": 4}})]);
+    table.set(
+        head + 3,
+        &[
+            json!({"cdc": {"path": "_change_data/c.parquet", "partitionValues": {}, "size": 3, "dataChange": false}}),
+            json!({"domainMetadata": {"domain": "d", "configuration": "{}", "removed": false}}),
+        ],
+    );
+    for name in [
+        "00000000000000000006.crc",
+        "00000000000000000003.00000000000000000006.compacted.json.tmp",
+        "_staged_commits/00000000000000000014.4b1a.json",
+        "_sidecars/a.parquet",
+        ".s3-optimization-0",
+        "x.tmp",
     ] {
-        let store = healthy().await;
-        restamp(&store, 6, |s| s[field] = value.clone()).await;
-        assert_found(&store, 6, "", &format!("{field} forged")).await;
+        table.files.insert(format!("_delta_log/{name}"), b"{}".to_vec());
     }
-    let store = healthy().await;
-    let copied: Value = serde_json::from_str(read(&store, 5).await.split_once('\n').unwrap().0).unwrap();
-    let commit =
-        serde_json::from_str::<Value>(copied["commitInfo"]["userMetadata"].as_str().unwrap()).unwrap()["commit"]
-            .clone();
-    restamp(&store, 6, |s| s["commit"] = commit.clone()).await;
-    assert_found(&store, 6, "stands in two versions", "a commit id used twice").await;
+    // A part of a checkpoint that some writer did not end.
+    table.files.insert(
+        "_delta_log/00000000000000000009.checkpoint.0000000002.0000000002.parquet".into(),
+        table.files[&checkpoint(7)].clone(),
+    );
+    let report = table.verify().await;
+    assert_eq!(report.verdict, Verdict::Healthy, "{:#?}", report.findings);
+    let notes: Vec<_> = report.notes.iter().map(|n| (n.version, n.message.as_str())).collect();
+    assert!(notes.iter().any(|(v, m)| *v == head + 1 && m.contains("fromTheFuture")), "{notes:?}");
+    assert!(notes.iter().any(|(v, m)| *v == 9 && m.contains("lacks the other parts")), "{notes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_and_truncated_files_are_found_at_the_version_that_added_them() {
-    let store = healthy().await;
-    let (path, _) = first_file(&store, 3).await;
-    let whole = store.get(&path).await.unwrap().bytes().await.unwrap();
-    store.put(&path, whole.slice(..whole.len() - 1).into()).await.unwrap();
-    assert_found(&store, 3, "bytes", "a truncated file").await;
-    store.delete(&path).await.unwrap();
-    assert_found(&store, 3, "is gone", "a deleted file").await;
-    let store = healthy().await;
-    // A file of an older generation is nobody's any more.
-    let (path, _) = first_file(&store, 1).await;
-    store.delete(&path).await.unwrap();
-    assert_eq!(check(&store).await.verdict, Verdict::Healthy);
+async fn a_hole_below_a_checkpoint_and_files_that_no_version_names_are_noted() {
+    let mut table = made(Made::Checkpoints, 2).await;
+    table.files.remove(&entry(4));
+    let report = table.verify().await;
+    assert_eq!((report.verdict, report.since), (Verdict::Healthy, 5), "{:#?}", report.findings);
+    assert!(report.notes[0].message.contains("versions 4 to 4 are missing below a checkpoint"), "{:?}", report.notes);
+    let mut table = made(Made::Plain, 2).await;
+    table.files.remove(&entry(10));
+    let report = table.verify().await;
+    assert_eq!(report.verdict, Verdict::Healthy, "a lost newest version leaves the table as it was");
+    assert!(report.notes[0].message.contains("1 data files of ours are named by no version"), "{:?}", report.notes);
+}
+
+/// A damage, then: the last version proved, whether it can be read, whether `state` reads it, and the repairs.
+type Case = (&'static str, fn(&mut Table), Option<u64>, bool, bool, &'static [&'static str]);
+
+const CASES: &[Case] = &[
+    ("a gap", |t| t.restamp(8, |s| s["from"] = 22.into()), Some(7), true, true, &["reset"]),
+    (
+        "a digest that does not add up",
+        |t| t.restamp(9, |s| s["digest"] = "0".repeat(32).into()),
+        Some(8),
+        true,
+        true,
+        &["reset"],
+    ),
+    ("steps twice", |t| t.restamp(8, |s| s["from"] = 20.into()), Some(7), true, false, &["reset"]),
+    (
+        "a file gone",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 8).unwrap();
+            t.files.remove(add["path"].as_str().unwrap());
+        },
+        Some(7),
+        true,
+        false,
+        &["reset"],
+    ),
+    (
+        "a file of the reload gone",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 2).unwrap();
+            t.files.remove(add["path"].as_str().unwrap());
+        },
+        None,
+        false,
+        false,
+        &["reset"],
+    ),
+    (
+        "rows deleted by others",
+        |t| {
+            let (_, add) = t.live().into_iter().find(|(v, _)| *v == 3).unwrap();
+            t.push("DELETE", vec![remove(&add, true)]);
+        },
+        Some(10),
+        true,
+        false,
+        &["reset"],
+    ),
+    ("a torn entry", |t| t.files.get_mut(&entry(9)).unwrap().truncate(70), Some(8), true, false, &["restore"]),
+    (
+        "a damaged checkpoint above a whole log",
+        |t| drop(t.files.insert(checkpoint(7), vec![])),
+        Some(6),
+        true,
+        false,
+        &["delete"],
+    ),
+    (
+        "a hint that leads nowhere",
+        |t| {
+            drop(t.files.insert("_delta_log/_last_checkpoint".into(), b"{\"version\":8,\"size\":1}".to_vec()));
+        },
+        Some(7),
+        true,
+        false,
+        &["delete"],
+    ),
+    (
+        "our txn may expire",
+        |t| {
+            let (_, mut metadata) = t.metadata().unwrap();
+            metadata["metaData"]["configuration"]["delta.setTransactionRetentionDuration"] = "interval 1 day".into();
+            t.push("SET TBLPROPERTIES", vec![metadata]);
+        },
+        Some(10),
+        true,
+        false,
+        &["unset", "reset"],
+    ),
+];
+
+fn word(repair: &Repair) -> &'static str {
+    match repair {
+        Repair::Delete(_) => "delete",
+        Repair::Restore(_) => "restore",
+        Repair::RestoreLog => "restore the log",
+        Repair::Unset(_) => "unset",
+        Repair::Reset => "reset",
+    }
+}
+
+async fn rows(table: &Table, at: Option<cutover::Step>) -> cutover::Result<usize> {
+    let batches: Vec<_> = state(&log(&table.store().await, &world(0).0), at).await?.rows.try_collect().await?;
+    Ok(batches.iter().map(|b| b.num_rows()).sum())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edited_counts_are_found() {
-    for (from, to) in [
-        ("\\\"numRecords\\\":3", "\\\"numRecords\\\":4"),
-        ("\\\"u\\\":3", "\\\"u\\\":2"),
-        ("\"numOutputRows\":\"3\"", "\"numOutputRows\":\"4\""),
+async fn what_is_still_proved_and_what_repairs_is_said_and_true() {
+    for (what, damage, last, readable, is_state, repairs) in CASES {
+        let healthy = made(Made::Checkpoints, 2).await;
+        let mut table = healthy.clone();
+        damage(&mut table);
+        let report = table.verify().await;
+        assert_eq!(report.verdict, Verdict::Broken, "{what}");
+        let found: Vec<_> = report.repairs.iter().map(word).collect();
+        assert_eq!(&found, repairs, "{what}: {:#?}", report.findings);
+        let Some(trusted) = report.trusted else {
+            assert_eq!(*last, None, "{what}: {:#?}", report.findings);
+            continue;
+        };
+        assert_eq!(
+            (Some(trusted.last), trusted.is_readable, trusted.is_state),
+            (*last, *readable, *is_state),
+            "{what}: {:#?}",
+            report.findings
+        );
+        if trusted.is_state {
+            let expected = rows(&healthy, trusted.step).await.unwrap();
+            assert_eq!(rows(&table, trusted.step).await.unwrap(), expected, "{what}");
+        }
+        if trusted.is_readable {
+            let files = log(&table.store().await, &world(0).0).live_files_at(trusted.last).await.unwrap();
+            assert!(files.iter().all(|f| table.files.contains_key(&f.path)), "{what}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_may_be_deleted_is_not_missed() {
+    for (_, damage, _, _, _, repairs) in CASES.iter().filter(|c| c.5 == ["delete"]) {
+        let mut table = made(Made::Checkpoints, 2).await;
+        damage(&mut table);
+        for repair in table.verify().await.repairs {
+            let Repair::Delete(names) = repair else { panic!("{repairs:?}") };
+            names.iter().for_each(|name| drop(table.files.remove(&format!("_delta_log/{name}"))));
+        }
+        let report = table.verify().await;
+        assert_eq!(report.verdict, Verdict::Healthy, "{:#?}", report.findings);
+    }
+}
+
+/// Runs `cutover verify` on a table in a folder.
+fn program(table: &Table, args: &[&str]) -> (Option<i32>, String) {
+    let home = TempDir::new().unwrap();
+    table.write_to(&home.path().join("t"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
+    let output = command.current_dir(home.path()).args(["verify", "t"]).args(args).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_ends_with_the_verdict_and_prints_what_to_do() {
+    let healthy = made(Made::Checkpoints, 2).await;
+    let (code, text) = program(&healthy, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("t: healthy\n") && text.contains("versions 0 to 10, 8 live files"), "{text}");
+
+    let mut gap = healthy.clone();
+    gap.restamp(8, |s| s["from"] = 22.into());
+    let (code, text) = program(&gap, &[]);
+    assert_eq!(code, Some(3), "{text}");
+    for line in [
+        "t: broken",
+        "version 8: R2 a gap: the append starts at step 22, the commit before it ended at 21",
+        "proved: versions 2 to 7 of this generation, up to step 21",
+        "read: version 7 of the table is whole",
+        "read: cutover state t --step 21",
+        "repair: cutover reset -c CONFIG p/v/c --yes",
     ] {
-        let store = healthy().await;
-        let text = read(&store, 6).await;
-        assert!(text.contains(from), "{from} in {text}");
-        write(&store, 6, text.replace(from, to)).await;
-        assert_found(&store, 6, "rows", to).await;
+        assert!(text.contains(line), "{line}\n{text}");
     }
-}
+    let (code, text) = program(&gap, &["-o", "json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, report["schema"].as_str(), report["verdict"].as_str()),
+        (Some(3), Some("cutover.verify/2"), Some("broken"))
+    );
+    assert_eq!(report["findings"][0]["rule"], "R2");
+    assert_eq!(
+        report["trusted"],
+        json!({"first_version": 2, "last_version": 7, "step": 21, "readable": true, "state": true})
+    );
+    assert_eq!(report["repairs"], json!(["cutover reset -c CONFIG p/v/c --yes"]));
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_rows_schema_and_properties_are_found() {
-    let add = "{\"add\":{\"path\":\"x.parquet\",\"partitionValues\":{},\"size\":4,\"modificationTime\":1,\"dataChange\":true,\"stats\":\"{\\\"numRecords\\\":1}\"}}";
-    let store = healthy().await;
-    store.put(&Path::from("x.parquet"), "rows".into()).await.unwrap();
-    write(&store, 7, format!("{{\"commitInfo\":{{\"operation\":\"WRITE\"}}}}\n{add}\n")).await;
-    assert_found(&store, 7, "changes rows", "foreign rows").await;
-    let metadata = |store: Arc<dyn ObjectStore>| async move {
-        read(&store, 2).await.lines().find(|l| l.starts_with("{\"metaData\"")).unwrap().to_string()
-    };
-    for (from, to, words) in [
-        ("\\\"name\\\":\\\"name\\\"", "\\\"name\\\":\\\"title\\\"", "schema"),
-        ("\"cutover.step\":\"12\"", "\"cutover.step\":\"13\"", "cutover."),
-        ("\"partitionColumns\":[]", "\"partitionColumns\":[\"id\"]", "partitioning"),
-        (
-            "\"configuration\":{",
-            "\"configuration\":{\"delta.setTransactionRetentionDuration\":\"interval 1 day\",",
-            "setTransactionRetention",
-        ),
-    ] {
-        let store = healthy().await;
-        let line = metadata(Arc::clone(&store)).await;
-        assert!(line.contains(from), "{from} in {line}");
-        write(&store, 7, format!("{{\"commitInfo\":{{\"operation\":\"ALTER\"}}}}\n{}\n", line.replace(from, to))).await;
-        assert_found(&store, 7, words, to).await;
+    let mut torn = healthy.clone();
+    torn.files.insert(entry(10), vec![]);
+    let (code, text) = program(&torn, &[]);
+    assert!(code == Some(3) && text.contains("repair: restore t/_delta_log/00000000000000000010.json"), "{text}");
+
+    let mut newer = healthy.clone();
+    let (_, mut metadata) = newer.metadata().unwrap();
+    metadata["metaData"]["configuration"]["cutover.contract"] = "2".into();
+    newer.push("WRITE", vec![metadata]);
+    for (args, expected) in [(&[][..], 4), (&["--strict"], 3)] {
+        let (code, text) = program(&newer, args);
+        assert!(code == Some(expected) && text.starts_with("t: inconclusive: "), "{code:?} {text}");
     }
-    let store = healthy().await;
-    let line =
-        metadata(Arc::clone(&store)).await.replace("\"configuration\":{", "\"configuration\":{\"owner\":\"them\",");
-    write(&store, 7, format!("{{\"commitInfo\":{{\"operation\":\"SET TBLPROPERTIES\"}}}}\n{line}\n")).await;
-    assert_eq!(check(&store).await.verdict, Verdict::Healthy, "a property of others");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_entry_in_the_middle_is_found() {
-    let store = healthy().await;
-    store.delete(&entry_path(4)).await.unwrap();
-    assert_found(&store, 4, "is missing", "an entry without a checkpoint above it").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reload_that_leaves_older_files_is_found() {
-    let store = healthy().await;
-    let text = read(&store, 2).await;
-    let kept: Vec<&str> = text.lines().filter(|l| !l.starts_with("{\"remove\"")).collect();
-    write(&store, 2, kept.join("\n")).await;
-    assert_found(&store, 2, "older files live", "a reload without removes").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_without_its_beginning_is_checked_from_where_it_starts() {
-    let store = healthy().await;
-    let world = world(2).0;
-    let table = log(&store, &world);
-    let mut facts = table.facts().await.unwrap();
-    table.checkpoint(&mut facts).await.unwrap();
-    for version in 0..5 {
-        store.delete(&entry_path(version)).await.unwrap();
-    }
-    let report = check(&store).await;
-    assert_eq!((report.verdict, report.since), (Verdict::Healthy, 5), "{:?}", report.findings);
-    let (path, _) = first_file(&store, 6).await;
-    store.delete(&path).await.unwrap();
-    assert_found(&store, 6, "is gone", "a file lost behind a cleaned log").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_ours_is_inconclusive() {
-    let store = memory();
-    let entry = "{\"protocol\":{\"minReaderVersion\":1,\"minWriterVersion\":2}}\n{\"metaData\":{\"id\":\"i\",\"format\":{\"provider\":\"parquet\",\"options\":{}},\
-                 \"schemaString\":\"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]}\",\"partitionColumns\":[],\"configuration\":{}}}\n";
-    write(&store, 0, entry.to_string()).await;
-    assert!(matches!(check(&store).await.verdict, Verdict::Inconclusive(_)));
-    let store = healthy().await;
-    let text = read(&store, 2).await;
-    write(&store, 2, text.replace("\"cutover.contract\":\"1\"", "\"cutover.contract\":\"9\"")).await;
-    assert!(matches!(check(&store).await.verdict, Verdict::Inconclusive(_)));
+    assert_eq!(program(&Table { files: Default::default() }, &[]).0, Some(1), "no table");
 }

@@ -1,0 +1,44 @@
+//! What survives log clean-up must agree with the newest commits.
+
+use crate::continuity::finding::Rule;
+use crate::continuity::foreign::difference;
+use crate::continuity::history::History;
+use crate::continuity::stamp::TableStamp;
+use crate::log::Replayed;
+
+/// Holds a replay at the head against the history.
+pub(super) fn check(history: &mut History, replayed: &Replayed, head: u64) {
+    if replayed.version < head {
+        history.find(
+            head,
+            Rule::Files,
+            format!("a replay of the log ends at version {}, before its newest entry", replayed.version),
+        );
+    }
+    let folded = history.table().cloned();
+    if let Some(difference) = folded.and_then(|folded| difference(&folded, &replayed.metadata.table())) {
+        let message = format!("against its own entries the log gives metadata that change {difference}");
+        history.find(head, Rule::Files, message);
+    }
+    let Some(last) = history.last().map(|l| l.stamp.clone()) else { return };
+    if replayed.step != Some(last.to.as_i64()) {
+        let shown = replayed.step.map_or("nothing".to_string(), |s| s.to_string());
+        history.find(head, Rule::Chain, format!("the table's txn says step {shown}, the last commit {}", last.to));
+    }
+    if replayed.epoch != Some(last.epoch.as_i64()) {
+        let shown = replayed.epoch.map_or("nothing".to_string(), |s| s.to_string());
+        history.find(head, Rule::Fence, format!("the table's txn says epoch {shown}, the last commit {}", last.epoch));
+    }
+    match TableStamp::decode(&replayed.metadata.configuration) {
+        Ok(Some(stamp)) if stamp.generation == last.generation => {}
+        Ok(Some(stamp)) => {
+            let message = format!(
+                "the table's properties say generation {}, the last commit {}",
+                stamp.generation, last.generation
+            );
+            history.find(head, Rule::Reload, message);
+        }
+        Ok(None) => history.find(head, Rule::Drift, "the table's properties of ours are gone"),
+        Err(e) => history.find(head, Rule::Drift, e.message().to_string()),
+    }
+}
