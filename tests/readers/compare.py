@@ -33,6 +33,7 @@ WEAK = {
     ("chdb", "null collections"): "its arrays, maps and tuples are never null: a null one is empty, or all of its fields",
     ("chdb", "strings"): "its strings are bytes, so that string and binary are one type",
     ("chdb", "timestamp_ntz"): "its times without zone are read as UTC",
+    ("chdb", "wide literals"): "it skips files wrongly when an integer is compared with one that its type cannot hold",
     ("polars", "maps"): "it has no maps and reads lists of key and value",
 }
 
@@ -234,6 +235,15 @@ def literal(value, kind, family, chance):
     return str(number) if -(2**63) < number < 2**63 else None
 
 
+def is_beyond(kind, tail):
+    """Whether a predicate compares an integer with one beyond the type that the table has for it."""
+    if not pa.types.is_integer(kind) or kind.bit_width > 32 or tail.startswith("IS"):
+        return False
+    bits = kind.bit_width if pa.types.is_signed_integer(kind) else kind.bit_width * 2
+    number = int(tail.split()[-1])
+    return not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
+
+
 def spelled(path, engine):
     head, *rest = (f'"{name}"' if i == 0 else name for i, name in enumerate(path))
     if engine == "deltalake":
@@ -262,6 +272,8 @@ def check_predicates(cases, engines, seed, count):
                     continue
                 tail = f"BETWEEN {text} AND {text}" if operator == "BETWEEN" else f"{operator} {text}"
             for engine in engines:
+                if engine == "chdb" and family == "plain" and is_beyond(kind, tail):
+                    continue
                 if len(path) > 1 and engine == "polars":  # its SQL has no way into a struct that it pushes down
                     continue
                 where = f"{spelled(path, engine)} {tail}"
@@ -290,6 +302,7 @@ def check_weak():
             "list": pa.array([None], pa.list_(pa.int32())), "map": pa.array([None], pa.map_(pa.string(), pa.int32())),
             "struct": pa.array([None], pa.struct([("a", pa.int32())])),
             "text": pa.array(["a"]), "bytes": pa.array([b"a"]), "ntz": pa.array([0], pa.timestamp("us")),
+            "number": pa.array([1], pa.int32()),
         })
         deltalake.write_deltalake(f"{folder}/t", table)
         got, frame = read_table("chdb", f"{folder}/t"), read_table("polars", f"{folder}/t")
@@ -298,6 +311,7 @@ def check_weak():
             == [{"list": [], "map": [], "struct": {"a": None}}],
             ("chdb", "strings"): got["text"].type == got["bytes"].type,
             ("chdb", "timestamp_ntz"): got["ntz"].type.tz is not None,
+            ("chdb", "wide literals"): len(read_table("chdb", f"{folder}/t", where="number < 2147483648")) == 0,
             ("polars", "maps"): not pa.types.is_map(frame["map"].type),
         }
         healed = [" ".join(entry) for entry in WEAK if not shown[entry]]
