@@ -58,7 +58,19 @@ impl Lineitem {
         let scaled = |of_one: u64| (of_one * rows / SCALE_ROWS).max(100);
         let (parts, suppliers) = (scaled(SCALE_PARTS), scaled(SCALE_SUPPLIERS));
         let (order, order_date, lines, line) = (0, 0, 0, 0);
-        Self { schema: schema(), text, random, left: rows, batch_rows, parts, suppliers, order, order_date, lines, line }
+        Self {
+            schema: schema(),
+            text,
+            random,
+            left: rows,
+            batch_rows,
+            parts,
+            suppliers,
+            order,
+            order_date,
+            lines,
+            line,
+        }
     }
 
     fn comment(&mut self) -> &str {
@@ -160,7 +172,8 @@ impl Iterator for Lineitem {
 /// Sentences without sense.
 fn text(random: &mut Random) -> String {
     let lists = [ADVERBS, ADJECTIVES, NOUNS, VERBS, PREPOSITIONS, ENDS];
-    let [adverbs, adjectives, nouns, verbs, prepositions, ends] = lists.map(|l| l.split_whitespace().collect::<Vec<_>>());
+    let [adverbs, adjectives, nouns, verbs, prepositions, ends] =
+        lists.map(|l| l.split_whitespace().collect::<Vec<_>>());
     let mut text = String::with_capacity(TEXT_BYTES + 128);
     while text.len() < TEXT_BYTES {
         let mut phrase: Vec<&Vec<&str>> = Vec::new();

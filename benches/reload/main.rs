@@ -191,7 +191,9 @@ async fn side_by_side(folder: &Path, rows: u64, rounds: usize, word: &str) -> Ou
         }
     }
     let [ours, bare, digest] = &runs;
-    println!("{rows} rows, {word}, {THREADS} threads, not synced, {rounds} rounds in turn: medians (least to greatest)");
+    println!(
+        "{rows} rows, {word}, {THREADS} threads, not synced, {rounds} rounds in turn: medians (least to greatest)"
+    );
     for (name, runs) in [("reload", ours), ("bare ArrowWriters", bare), ("digest alone", digest)] {
         let all = |of: fn(&Run) -> f64| {
             let ends = runs.iter().map(of).fold((f64::MAX, 0f64), |(a, b), v| (a.min(v), b.max(v)));
@@ -200,7 +202,8 @@ async fn side_by_side(folder: &Path, rows: u64, rounds: usize, word: &str) -> Ou
         let bytes = runs.first().map_or(0, |run| run.bytes);
         println!("{name:<18} wall {}, processor {}, {bytes} bytes", all(|r| r.wall), all(|r| r.cpu));
     }
-    let ratio = |of: fn(&Run, &Run, &Run) -> f64| median(ours.iter().zip(bare).zip(digest).map(|((o, b), d)| of(o, b, d)));
+    let ratio =
+        |of: fn(&Run, &Run, &Run) -> f64| median(ours.iter().zip(bare).zip(digest).map(|((o, b), d)| of(o, b, d)));
     println!(
         "speed of a bare ArrowWriter: {:.2} by wall, {:.2} by processor; without digest {:.2} and {:.2}",
         ratio(|ours, bare, _| bare.wall / ours.wall),

@@ -11,6 +11,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
+use super::encoding;
 use super::stats::FileStats;
 use super::upload::{Overlap, PartBuffer, Upload};
 use super::{DataFile, FileSettings, Written};
@@ -19,7 +20,7 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 
 /// The most rows in a row group.
-const ROW_GROUP_ROWS: usize = 1 << 20;
+const ROW_GROUP_ROWS: usize = 1 << 17;
 /// The memory in bytes of the open row group at which it ends; a slice of rows may overshoot it by its own size.
 ///
 /// With the parts under way a thread holds about 55 MiB then. Smaller row groups cost bytes, since each has dictionaries
@@ -98,7 +99,7 @@ impl Encoder {
         }
         let file = match &mut self.open {
             Some(file) => file,
-            none => none.insert(OpenFile::new(&self.job, self.overlap)?),
+            none => none.insert(OpenFile::new(&self.job, self.overlap, slice)?),
         };
         self.written.digest = self.written.digest.plus(Digest::of(slice)?);
         file.add(slice)?;
@@ -144,9 +145,16 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn new(job: &Job, overlap: Overlap) -> Result<Self> {
+    fn new(job: &Job, overlap: Overlap, first: &RecordBatch) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
-        let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
+        let properties = match overlap {
+            // Few rows: their own encodings are not worth the trial.
+            Overlap::None => job.properties.clone(),
+            Overlap::Parts(_) => {
+                encoding::suited(&job.properties, first, ROW_GROUP_ROWS).map_err(|e| not_encoded(&name, e))?
+            }
+        };
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
             .map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);

@@ -10,6 +10,7 @@
 //! lifecycle rule for unfinished ones.
 
 mod encoder;
+mod encoding;
 mod slices;
 mod stats;
 mod upload;
