@@ -19,12 +19,9 @@ use crate::clock::World;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 
-/// The most rows in a row group.
+/// The most rows in a row group; with encodings of their own columns gain nothing from more.
 const ROW_GROUP_ROWS: usize = 1 << 17;
 /// The memory in bytes of the open row group at which it ends; a slice of rows may overshoot it by its own size.
-///
-/// With the parts under way a thread holds about 55 MiB then. Smaller row groups cost bytes, since each has dictionaries
-/// of its own: rows like TPC-H's lineitem take 8 % more at 16 MiB with `zstd(1)`, and no fewer at 32 MiB.
 const ROW_GROUP_BYTES: usize = 24 << 20;
 
 /// What all encoders of one writer share.
@@ -64,6 +61,12 @@ impl Job {
         &self.schema
     }
 
+    /// The properties of a file that begins with the rows of `first`.
+    fn suited(&self, first: &RecordBatch) -> Result<WriterProperties> {
+        encoding::suited(&self.properties, first, ROW_GROUP_ROWS)
+            .map_err(|e| Error::internal("a sample of a data file's rows was not encoded").with_source(e))
+    }
+
     /// The bytes that left the encoders, those of unfinished files included.
     pub(super) fn encoded(&self) -> u64 {
         self.encoded.load(Ordering::Relaxed)
@@ -76,18 +79,28 @@ impl Job {
     }
 }
 
+/// How many rows there will be, as far as that is known when the first ones come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// One slice at most: choosing encodings would cost more than it saves.
+    Few,
+    /// Any number.
+    Many,
+}
+
 /// Encodes rows into one file after another.
 #[derive(Debug)]
 pub(super) struct Encoder {
     job: Arc<Job>,
     overlap: Overlap,
+    expected: Expected,
     open: Option<OpenFile>,
     written: Written,
 }
 
 impl Encoder {
-    pub(super) fn new(job: Arc<Job>, overlap: Overlap) -> Self {
-        Self { job, overlap, open: None, written: Written::default() }
+    pub(super) fn new(job: Arc<Job>, overlap: Overlap, expected: Expected) -> Self {
+        Self { job, overlap, expected, open: None, written: Written::default() }
     }
 
     /// Adds rows; ends the file when it reaches the target size.
@@ -99,7 +112,13 @@ impl Encoder {
         }
         let file = match &mut self.open {
             Some(file) => file,
-            none => none.insert(OpenFile::new(&self.job, self.overlap, slice)?),
+            none => {
+                let properties = match self.expected {
+                    Expected::Few => self.job.properties.clone(),
+                    Expected::Many => self.job.suited(slice)?,
+                };
+                none.insert(OpenFile::new(&self.job, self.overlap, properties)?)
+            }
         };
         self.written.digest = self.written.digest.plus(Digest::of(slice)?);
         file.add(slice)?;
@@ -145,15 +164,8 @@ struct OpenFile {
 }
 
 impl OpenFile {
-    fn new(job: &Job, overlap: Overlap, first: &RecordBatch) -> Result<Self> {
+    fn new(job: &Job, overlap: Overlap, properties: WriterProperties) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
-        let properties = match overlap {
-            // Few rows: their own encodings are not worth the trial.
-            Overlap::None => job.properties.clone(),
-            Overlap::Parts(_) => {
-                encoding::suited(&job.properties, first, ROW_GROUP_ROWS).map_err(|e| not_encoded(&name, e))?
-            }
-        };
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
             .map_err(|e| not_encoded(&name, e))?;

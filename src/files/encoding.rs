@@ -93,17 +93,36 @@ fn small(kind: Type) -> Encoding {
 
 /// The bytes of a column chunk that has `growth` times the rows of `sample`; `None` if it has no dictionary.
 ///
-/// `younger` is the dictionary of a quarter of the rows: what a dictionary gained from there on it gains again whenever
-/// the rows are as many times more.
+/// `younger` has the dictionary of the sample's beginning.
 fn dictionary_size(sample: &ColumnChunkMetaData, younger: &ColumnChunkMetaData, growth: f64) -> Option<f64> {
     let size =
         |chunk: &ColumnChunkMetaData| Some((chunk.data_page_offset() - chunk.dictionary_page_offset()?).max(1) as f64);
     let (page, younger) = (size(sample)?, size(younger)?);
-    let grown = page * (page / younger).max(1.0).powf(growth.ln() / (GROWTH as f64).ln());
+    let grown = page * dictionary_growth(page / younger, growth);
     // An index has as many bits as the number of values needs.
     let bits = |page: f64| (page / TYPICAL_VALUE).max(2.0).log2();
     let indices = sample.compressed_size() as f64 - page;
     Some(grown + indices * growth * bits(grown) / bits(page))
+}
+
+/// How many times larger a dictionary becomes when the rows become `growth` times more, if it became `so_far` times
+/// larger when they became [`GROWTH`] times more.
+///
+/// There are two answers, and the one between them is taken. If any value is as likely as any other, each quarter of the
+/// sample adds the same share `q` of what the quarter before it added: `so_far` is `1 + q + q² + q³`, and the sum goes
+/// on. If there are ever more values that are rare, the dictionary is a power of the number of rows.
+fn dictionary_growth(so_far: f64, growth: f64) -> f64 {
+    let quarters = GROWTH as i32;
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..30 {
+        let q: f64 = (low + high) / 2.0;
+        let sum: f64 = (0..quarters).map(|i| q.powi(i)).sum();
+        (low, high) = if sum < so_far { (q, high) } else { (low, q) };
+    }
+    let q: f64 = (low + high) / 2.0;
+    let saturating = (1.0 - q.powf(f64::from(quarters) * growth)) / (1.0 - q.powi(quarters));
+    let unbounded = so_far.clamp(1.0, GROWTH as f64).powf(growth.ln() / (GROWTH as f64).ln());
+    (saturating * unbounded).sqrt().max(1.0)
 }
 
 /// The compressed bytes of a value in a dictionary, roughly.
@@ -136,3 +155,7 @@ fn encode(properties: &WriterProperties, batches: &[RecordBatch]) -> Result<Vec<
     let file = writer.close()?;
     Ok(file.row_groups().iter().flat_map(|group| group.columns()).cloned().collect())
 }
+
+#[cfg(test)]
+#[path = "encoding_tests.rs"]
+mod tests;
