@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use object_store::ObjectStore;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::encoding;
+use super::groups::RowGroups;
 use super::stats::FileStats;
-use super::upload::{Overlap, PartBuffer, Upload};
+use super::upload::{Overlap, Upload};
 use super::{DataFile, FileSettings, Written};
 use crate::clock::World;
 use crate::digest::Digest;
@@ -156,7 +155,7 @@ impl Encoder {
 #[derive(Debug)]
 struct OpenFile {
     name: String,
-    writer: ArrowWriter<PartBuffer>,
+    writer: RowGroups,
     upload: Upload,
     stats: FileStats,
     /// The bytes that [`Job::encoded`] knows of.
@@ -166,9 +165,7 @@ struct OpenFile {
 impl OpenFile {
     fn new(job: &Job, overlap: Overlap, properties: WriterProperties) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
-        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.schema), options)
-            .map_err(|e| not_encoded(&name, e))?;
+        let writer = RowGroups::new(&job.schema, properties).map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
         let stats = FileStats::new(&job.schema, job.indexed_columns);
         Ok(Self { name, writer, upload, stats, counted: 0 })
@@ -216,7 +213,7 @@ impl OpenFile {
 }
 
 /// Sends what is left of a file, its footer included; the file's size in bytes.
-async fn send_rest(name: &str, writer: ArrowWriter<PartBuffer>, upload: &mut Upload) -> Result<u64> {
+async fn send_rest(name: &str, writer: RowGroups, upload: &mut Upload) -> Result<u64> {
     let buffer = writer.into_inner().map_err(|e| not_encoded(name, e))?;
     let size = buffer.total();
     let (full, last) = buffer.into_parts();

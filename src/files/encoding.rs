@@ -28,6 +28,8 @@ const FEWEST_ROWS: usize = SAMPLE_ROWS / GROWTH;
 /// How much smaller than the fast candidate another one must be, since it takes longer to write.
 const DICTIONARY_GAIN: f64 = 0.97;
 const SMALL_GAIN: f64 = 0.85;
+/// The bytes of a row that are no reason for a dictionary: columns of one value differ by less.
+const DICTIONARY_SLACK: f64 = 0.02;
 
 /// `defaults` with the encodings that suit the rows of `first`, a file's first rows.
 ///
@@ -55,6 +57,7 @@ pub(super) fn suited(
     let (fasts, smalls) = (with(fast)?, with(small)?);
 
     let mut suited = defaults.clone().into_builder();
+    let (growth, slack) = (row_group_rows as f64 / sample.rows as f64, row_group_rows as f64 * DICTIONARY_SLACK);
     let columns = dictionaries.iter().zip(&younger).zip(fasts.iter().zip(&smalls));
     for ((dictionary, younger), (fast_one, small_one)) in columns {
         let (path, kind) = (dictionary.column_path(), dictionary.column_type());
@@ -63,9 +66,8 @@ pub(super) fn suited(
             true => (small(kind), small_size),
             false => (fast(kind), fast_size),
         };
-        let growth = row_group_rows as f64 / sample.rows as f64;
-        let has_dictionary =
-            dictionary_size(dictionary, younger, growth).is_some_and(|with| with < size * growth * DICTIONARY_GAIN);
+        let has_dictionary = dictionary_size(dictionary, younger, growth)
+            .is_some_and(|with| with + slack < size * growth * DICTIONARY_GAIN);
         // Beside a dictionary this is for row groups whose dictionary would grow too large.
         suited = suited.set_column_encoding(path.clone(), encoding);
         suited = suited.set_column_dictionary_enabled(path.clone(), has_dictionary);
@@ -108,7 +110,7 @@ fn dictionary_size(sample: &ColumnChunkMetaData, younger: &ColumnChunkMetaData, 
 /// How many times larger a dictionary becomes when the rows become `growth` times more, if it became `so_far` times
 /// larger when they became [`GROWTH`] times more.
 ///
-/// There are two answers, and the one between them is taken. If any value is as likely as any other, each quarter of the
+/// There are two answers, and one between them is taken, nearer to the first. If any value is as likely as any other, each quarter of the
 /// sample adds the same share `q` of what the quarter before it added: `so_far` is `1 + q + q² + q³`, and the sum goes
 /// on. If there are ever more values that are rare, the dictionary is a power of the number of rows.
 fn dictionary_growth(so_far: f64, growth: f64) -> f64 {
@@ -122,7 +124,7 @@ fn dictionary_growth(so_far: f64, growth: f64) -> f64 {
     let q: f64 = (low + high) / 2.0;
     let saturating = (1.0 - q.powf(f64::from(quarters) * growth)) / (1.0 - q.powi(quarters));
     let unbounded = so_far.clamp(1.0, GROWTH as f64).powf(growth.ln() / (GROWTH as f64).ln());
-    (saturating * unbounded).sqrt().max(1.0)
+    (saturating * saturating * unbounded).cbrt().max(1.0)
 }
 
 /// The compressed bytes of a value in a dictionary, roughly.

@@ -11,6 +11,7 @@
 
 mod encoder;
 mod encoding;
+mod groups;
 mod slices;
 mod stats;
 mod upload;

@@ -87,7 +87,7 @@ struct ColumnStats {
 }
 
 /// The least and the greatest value; `None` before the first one.
-type Range<T> = Option<(T, T)>;
+pub(super) type Range<T> = Option<(T, T)>;
 
 #[derive(Debug)]
 enum Bounds {
@@ -186,7 +186,7 @@ fn bounds<T: ArrowNumericType>(column: &ArrayRef) -> Range<T::Native> {
 }
 
 /// One pass for both ends that compares eight bytes at once: the kernels take two, which shows in a reload's time.
-fn text_bounds(strings: &StringArray) -> Range<&str> {
+pub(super) fn text_bounds(strings: &StringArray) -> Range<&str> {
     /// A text's first eight bytes, its length as far as that decides beside them, and the text.
     type Ranked<'a> = (u64, usize, &'a str);
     fn below(one: &Ranked, other: &Ranked) -> bool {
@@ -232,7 +232,7 @@ fn first_eight(text: &str, onward: &[u8]) -> u64 {
     }
 }
 
-fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
+pub(super) fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
     let Some((min, max)) = found.map(|(min, max)| (min.into(), max.into())) else { return };
     *range = Some(match range.take() {
         None => (min, max),
@@ -242,21 +242,32 @@ fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
 
 /// The beginning of a string, in the string's order: what was cut off makes it greater.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Prefix {
+pub(super) struct Prefix {
     text: String,
     cut: bool,
 }
 
 impl Prefix {
-    fn of(text: &str) -> Self {
+    /// Up to 32 characters of `text`.
+    pub(super) fn of(text: &str) -> Self {
         match text.chars().nth(TEXT_CHARS) {
             Some(_) => Self { text: text.chars().take(TEXT_CHARS).collect(), cut: true },
             None => Self { text: text.to_string(), cut: false },
         }
     }
 
+    /// The characters that were kept.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the string went on.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
     /// A string of no more characters that is not below any string with this prefix.
-    fn ceiling(&self) -> Option<String> {
+    pub(super) fn ceiling(&self) -> Option<String> {
         if !self.cut {
             return Some(self.text.clone());
         }

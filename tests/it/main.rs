@@ -4,6 +4,7 @@
 
 mod cli;
 mod connector;
+mod encodings;
 mod faults;
 mod feeds;
 mod flights;
