@@ -59,6 +59,20 @@ fn a_decimal_counts_the_same_by_either_way_of_dividing() {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_fraction_is_hashed_as_the_library_hashes_its_bytes(value in any::<i128>(), scale in any::<u8>()) {
+        let bytes = [&value.to_le_bytes()[..], &[scale]].concat();
+        prop_assert_eq!(fraction_cell(value, scale), cell(3, XxHash3_64::oneshot(&bytes)));
+    }
+
+    #[test]
+    fn a_short_decimal_counts_as_a_wide_one(value in any::<i64>(), zeros in 0u32..6, scale in 0..=SHORT_SCALE) {
+        let value = value / 10i64.pow(6) * 10i64.pow(zeros);
+        prop_assert_eq!(short_decimal_cell(value, scale), wide_decimal_cell(i128::from(value), scale));
+    }
+}
+
 #[test]
 fn every_nan_is_one_value_and_null_is_not_zero() {
     let other_nan = f64::from_bits(f64::NAN.to_bits() | 1);

@@ -6,28 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use object_store::ObjectStore;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
+use super::encoding;
+use super::groups::RowGroups;
 use super::partition::{PartitionValues, Partitioning};
 use super::relabel::relabel;
 use super::spread::{Share, Spread};
 use super::stats::FileStats;
-use super::upload::{Overlap, PartBuffer, Upload};
+use super::upload::{Overlap, Upload};
 use super::{DataFile, FileSettings, Written};
 use crate::clock::World;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::schema::StoredFields;
 
-/// The most rows in a row group.
-const ROW_GROUP_ROWS: usize = 1 << 20;
+/// The most rows in a row group; with encodings of their own columns gain nothing from more.
+const ROW_GROUP_ROWS: usize = 1 << 17;
 /// The memory in bytes of the open row group at which it ends; a slice of rows may overshoot it by its own size.
-///
-/// With the parts under way a thread holds about 55 MiB then. Smaller row groups cost bytes, since each has dictionaries
-/// of its own: rows like TPC-H's lineitem take 8 % more at 16 MiB with `zstd(1)`, and no fewer at 32 MiB.
 const ROW_GROUP_BYTES: usize = 24 << 20;
 
 /// What all encoders of one writer share.
@@ -103,6 +100,12 @@ impl Job {
         self.target_file_size
     }
 
+    /// The properties of a file that begins with the rows of `first`.
+    fn suited(&self, first: &RecordBatch) -> Result<WriterProperties> {
+        encoding::suited(&self.properties, first, ROW_GROUP_ROWS)
+            .map_err(|e| Error::internal("a sample of a data file's rows was not encoded").with_source(e))
+    }
+
     /// The bytes that left the encoders, those of unfinished files included.
     pub(super) fn encoded(&self) -> u64 {
         self.encoded.load(Ordering::Relaxed)
@@ -115,11 +118,21 @@ impl Job {
     }
 }
 
+/// How many rows there will be, as far as that is known when the first ones come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// One slice at most: choosing encodings would cost more than it saves.
+    Few,
+    /// Any number.
+    Many,
+}
+
 /// Encodes rows into one file after another.
 #[derive(Debug)]
 pub(super) struct Encoder {
     job: Arc<Job>,
     overlap: Overlap,
+    expected: Expected,
     open: Option<OpenFile>,
     /// What stands in for `open` when the rows are partitioned.
     spread: Option<Box<Spread>>,
@@ -130,8 +143,9 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(job: Arc<Job>, overlap: Overlap) -> Self {
-        Self { job, overlap, open: None, spread: None, share: Share::WHOLE, slices: 0, written: Written::default() }
+    pub(super) fn new(job: Arc<Job>, overlap: Overlap, expected: Expected) -> Self {
+        let share = Share::WHOLE;
+        Self { job, overlap, expected, open: None, spread: None, share, slices: 0, written: Written::default() }
     }
 
     /// The same for one of several that each get every slice of partitioned rows.
@@ -162,7 +176,10 @@ impl Encoder {
         }
         let file = match &mut self.open {
             Some(file) => file,
-            none => none.insert(OpenFile::new(&self.job, self.overlap, PartitionValues::new())?),
+            none => {
+                let values = PartitionValues::new();
+                none.insert(OpenFile::new(&self.job, self.overlap, values, self.expected, slice)?)
+            }
         };
         file.add(slice)?;
         file.send_full_parts(&self.job).await?;
@@ -212,7 +229,7 @@ pub(super) struct OpenFile {
     name: String,
     partition_values: PartitionValues,
     stored: SchemaRef,
-    writer: ArrowWriter<PartBuffer>,
+    writer: RowGroups,
     upload: Upload,
     stats: FileStats,
     /// The bytes that [`Job::encoded`] knows of.
@@ -220,11 +237,20 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(super) fn new(job: &Job, overlap: Overlap, partition_values: PartitionValues) -> Result<Self> {
+    /// A file that is to begin with the rows of `first`, and to hold as many as `expected`.
+    pub(super) fn new(
+        job: &Job,
+        overlap: Overlap,
+        partition_values: PartitionValues,
+        expected: Expected,
+        first: &RecordBatch,
+    ) -> Result<Self> {
         let name = format!("{}{}.parquet", job.prefix, job.world.ids.draw());
-        let options = ArrowWriterOptions::new().with_properties(job.properties.clone()).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(PartBuffer::default(), Arc::clone(&job.stored), options)
-            .map_err(|e| not_encoded(&name, e))?;
+        let properties = match expected {
+            Expected::Few => job.properties.clone(),
+            Expected::Many => job.suited(&as_stored(first, &job.stored)?)?,
+        };
+        let writer = RowGroups::new(&job.stored, properties).map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
         let stats = FileStats::new(job.data_columns(), job.indexed_columns, &job.always_indexed);
         Ok(Self { name, partition_values, stored: Arc::clone(&job.stored), writer, upload, stats, counted: 0 })
@@ -325,7 +351,7 @@ fn as_stored(slice: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch> {
 }
 
 /// Sends what is left of a file, its footer included; the file's size in bytes.
-async fn send_rest(name: &str, writer: ArrowWriter<PartBuffer>, upload: &mut Upload) -> Result<u64> {
+async fn send_rest(name: &str, writer: RowGroups, upload: &mut Upload) -> Result<u64> {
     let buffer = writer.into_inner().map_err(|e| not_encoded(name, e))?;
     let size = buffer.total();
     let (full, last) = buffer.into_parts();

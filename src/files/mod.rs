@@ -10,6 +10,8 @@
 //! lifecycle rule for unfinished ones.
 
 mod encoder;
+mod encoding;
+mod groups;
 mod partition;
 mod relabel;
 mod slices;

@@ -14,7 +14,7 @@ use futures::stream::FuturesUnordered;
 use twox_hash::XxHash3_64;
 
 use super::DataFile;
-use super::encoder::{Job, OpenFile};
+use super::encoder::{Expected, Job, OpenFile};
 use super::partition::{PartitionValues, Partitioning};
 use super::upload::Overlap;
 use crate::change::RowKeys;
@@ -259,7 +259,9 @@ impl Spread {
                 self.held_bytes = self.held_bytes.saturating_sub(held.bytes.len() + 2 * tuple.len() + HELD_OVERHEAD);
                 Open { file: self.file_of(job, held)?, used }
             }
-            (None, None, Some(values)) => Open { file: OpenFile::new(job, self.overlap, values)?, used },
+            (None, None, Some(values)) => {
+                Open { file: OpenFile::new(job, self.overlap, values, Expected::Many, rows)?, used }
+            }
             (None, None, None) => return Err(Error::internal("rows of a partition without values")),
         };
         open.used = used;
@@ -296,12 +298,12 @@ impl Spread {
     }
 
     fn file_of(&self, job: &Job, held: Held) -> Result<OpenFile> {
-        let mut file = OpenFile::new(job, self.overlap, held.values)?;
         let starts = std::iter::once(0).chain(held.ends.iter().copied());
         let rows = starts.zip(&held.ends).filter_map(|(start, end)| held.bytes.get(start..*end));
         let columns = self.rows.restore(rows)?;
         let rows = RecordBatch::try_new(Arc::clone(job.file_schema()), columns)
             .map_err(|e| Error::internal("held rows were not put together again").with_source(e))?;
+        let mut file = OpenFile::new(job, self.overlap, held.values, Expected::Few, &rows)?;
         file.add(&rows)?;
         Ok(file)
     }

@@ -4,6 +4,8 @@
 //! cannot carry a bound exactly it is moved outwards (long strings, decimals beyond 15 digits, zeros of either sign);
 //! where that is not possible either it is left out (NaN, infinities, years of more than four digits).
 
+use std::cmp::Ordering;
+
 use arrow::array::{Array, ArrayRef, ArrowNumericType, AsArray, BooleanArray, RecordBatch, StringArray};
 use arrow::compute::{max, min, nullif};
 use arrow::datatypes::{
@@ -170,7 +172,7 @@ fn object(members: &[String]) -> String {
 }
 
 /// The least and the greatest value; `None` before the first one.
-type Range<T> = Option<(T, T)>;
+pub(super) type Range<T> = Option<(T, T)>;
 
 #[derive(Debug)]
 enum Bounds {
@@ -269,36 +271,53 @@ fn bounds<T: ArrowNumericType>(column: &ArrayRef) -> Range<T::Native> {
 }
 
 /// One pass for both ends that compares eight bytes at once: the kernels take two, which shows in a reload's time.
-fn text_bounds(strings: &StringArray) -> Range<&str> {
-    fn of<'a>(mut texts: impl Iterator<Item = &'a str>) -> Range<&'a str> {
+pub(super) fn text_bounds(strings: &StringArray) -> Range<&str> {
+    /// A text's first eight bytes, its length as far as that decides beside them, and the text.
+    type Ranked<'a> = (u64, usize, &'a str);
+    fn below(one: &Ranked, other: &Ranked) -> bool {
+        match (one.0, one.1).cmp(&(other.0, other.1)) {
+            Ordering::Equal => one.1 > 8 && one.2 < other.2,
+            order => order.is_lt(),
+        }
+    }
+    fn of<'a>(mut texts: impl Iterator<Item = Ranked<'a>>) -> Range<&'a str> {
         let first = texts.next()?;
-        let ((mut low, mut min), (mut high, mut max)) = ((first_eight(first), first), (first_eight(first), first));
+        let (mut min, mut max) = (first, first);
         for text in texts {
-            let bytes = first_eight(text);
-            if bytes <= low && text < min {
-                (low, min) = (bytes, text);
+            if below(&text, &min) {
+                min = text;
             }
-            if bytes >= high && text > max {
-                (high, max) = (bytes, text);
+            if below(&max, &text) {
+                max = text;
             }
         }
-        Some((min, max))
+        Some((min.2, max.2))
     }
+    let (bytes, offsets) = (strings.values().as_slice(), strings.value_offsets());
+    let ranked = |i: usize| {
+        let text = strings.value(i);
+        let from = offsets.get(i).map_or(0, |offset| *offset as usize);
+        // Of two texts that are longer than eight bytes the length says nothing.
+        (first_eight(text, bytes.get(from..).unwrap_or_default()), text.len().min(9), text)
+    };
     match strings.null_count() {
-        0 => of((0..strings.len()).map(|i| strings.value(i))),
-        _ => of(strings.iter().flatten()),
+        0 => of((0..strings.len()).map(ranked)),
+        _ => of((0..strings.len()).filter(|i| strings.is_valid(*i)).map(ranked)),
     }
 }
 
-/// The first bytes as a number in the string's order, zeros where it is shorter.
-fn first_eight(text: &str) -> u64 {
-    match text.as_bytes().first_chunk() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => text.bytes().enumerate().fold(0, |sum, (i, byte)| sum | (u64::from(byte) << (56 - 8 * i))),
+/// The first bytes of `text` as a number in the string's order, zeros where it is shorter; `onward` begins with it.
+fn first_eight(text: &str, onward: &[u8]) -> u64 {
+    match onward.first_chunk() {
+        Some(bytes) => match text.len() {
+            0 => 0,
+            length => u64::from_be_bytes(*bytes) & (u64::MAX << (64 - 8 * length.min(8))),
+        },
+        None => text.bytes().take(8).enumerate().fold(0, |sum, (i, byte)| sum | (u64::from(byte) << (56 - 8 * i))),
     }
 }
 
-fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
+pub(super) fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
     let Some((min, max)) = found.map(|(min, max)| (min.into(), max.into())) else { return };
     *range = Some(match range.take() {
         None => (min, max),
@@ -308,21 +327,32 @@ fn widen<T: PartialOrd, V: Into<T>>(range: &mut Range<T>, found: Range<V>) {
 
 /// The beginning of a string, in the string's order: what was cut off makes it greater.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Prefix {
+pub(super) struct Prefix {
     text: String,
     cut: bool,
 }
 
 impl Prefix {
-    fn of(text: &str) -> Self {
+    /// Up to 32 characters of `text`.
+    pub(super) fn of(text: &str) -> Self {
         match text.chars().nth(TEXT_CHARS) {
             Some(_) => Self { text: text.chars().take(TEXT_CHARS).collect(), cut: true },
             None => Self { text: text.to_string(), cut: false },
         }
     }
 
+    /// The characters that were kept.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the string went on.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
     /// A string of no more characters that is not below any string with this prefix.
-    fn ceiling(&self) -> Option<String> {
+    pub(super) fn ceiling(&self) -> Option<String> {
         if !self.cut {
             return Some(self.text.clone());
         }

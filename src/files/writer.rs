@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::encoder::{Encoder, Job};
+use super::encoder::{Encoder, Expected, Job};
 use super::slices::{SLICE_BYTES, SLICE_ROWS, batch_bytes, slices};
 use super::spread::Share;
 use super::upload::Overlap;
@@ -117,7 +117,7 @@ impl FileWriter {
     pub async fn finish(self) -> Result<Written> {
         match self.state {
             State::Held(held) => {
-                let mut state = State::Inline(Box::new(Encoder::new(self.job, Overlap::None)));
+                let mut state = State::Inline(Box::new(Encoder::new(self.job, Overlap::None, Expected::Few)));
                 for batch in held.batches {
                     state = state.encode(&batch).await?;
                 }
@@ -129,7 +129,7 @@ impl FileWriter {
 
     fn encoding(&self) -> State {
         match self.threads {
-            0 => State::Inline(Box::new(Encoder::new(Arc::clone(&self.job), Overlap::None))),
+            0 => State::Inline(Box::new(Encoder::new(Arc::clone(&self.job), Overlap::None, Expected::Many))),
             most => State::Threads(Pool { job: Arc::clone(&self.job), most, workers: Vec::new() }),
         }
     }
@@ -296,8 +296,8 @@ impl Worker {
         let (queue, work) = mpsc::channel(1);
         let (say, outcome) = oneshot::channel();
         let encode = move || {
-            let encoded =
-                runtime.block_on(run(Encoder::new(job, Overlap::Parts(PARTS_UNDER_WAY)).sharing(share), work));
+            let encoder = Encoder::new(job, Overlap::Parts(PARTS_UNDER_WAY), Expected::Many).sharing(share);
+            let encoded = runtime.block_on(run(encoder, work));
             // Nobody listens once the writer was dropped.
             let _ = say.send(encoded);
         };

@@ -157,7 +157,7 @@ async fn one_huge_batch_is_spread_over_files_of_the_target_size() {
     let huge = rows(0, 400_000);
     for threads in [0, 2] {
         let store = Arc::new(InMemory::new());
-        let settings = FileSettings { target_file_size: 1 << 20, ..settings(threads) };
+        let settings = FileSettings { target_file_size: 1 << 19, ..settings(threads) };
         let written = write(store.clone(), &settings, std::slice::from_ref(&huge)).await.unwrap();
         assert!(written.files.len() >= 4, "{} files", written.files.len());
         let read = read_all(&*store, &written, &huge.schema()).await;

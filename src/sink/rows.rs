@@ -40,11 +40,12 @@ impl Core {
         let is_first = self.facts.standing == Standing::Absent;
         let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX }, columns)?;
         let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
+        let mut stamps = Stamps { generation, step, columns: Vec::new() };
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
             let batch = self.view.conform(&batch?, &place)?;
             keys.take(&batch, &place)?;
-            writer.write(snapshot_rows(&self.view, &batch, generation, step)?).await?;
+            writer.write(snapshot_rows(&self.view, &batch, &mut stamps)?).await?;
             self.progress.set(writer.rows(), writer.bytes());
         }
         let written = writer.finish().await?;
@@ -144,13 +145,28 @@ pub(super) fn add_actions(written: &Written) -> Vec<AddAction> {
     written.files.iter().map(add).collect()
 }
 
-fn snapshot_rows(view: &View, batch: &RecordBatch, generation: Generation, step: Step) -> Result<RecordBatch> {
-    let n = batch.num_rows();
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(Int64Array::from(vec![generation.as_i64(); n])),
-        Arc::new(Int64Array::from(vec![step.as_i64(); n])),
-        Arc::new(StringArray::from(vec![Op::Insert.letter(); n])),
-    ];
+/// The columns of continuity of a snapshot's rows, kept from batch to batch since all rows have the same.
+struct Stamps {
+    generation: Generation,
+    step: Step,
+    columns: Vec<ArrayRef>,
+}
+
+impl Stamps {
+    fn of(&mut self, rows: usize) -> Vec<ArrayRef> {
+        if self.columns.first().is_none_or(|kept| kept.len() < rows) {
+            self.columns = vec![
+                Arc::new(Int64Array::from(vec![self.generation.as_i64(); rows])),
+                Arc::new(Int64Array::from(vec![self.step.as_i64(); rows])),
+                Arc::new(StringArray::from(vec![Op::Insert.letter(); rows])),
+            ];
+        }
+        self.columns.iter().map(|kept| kept.slice(0, rows)).collect()
+    }
+}
+
+fn snapshot_rows(view: &View, batch: &RecordBatch, stamps: &mut Stamps) -> Result<RecordBatch> {
+    let mut columns = stamps.of(batch.num_rows());
     columns.extend(batch.columns().iter().cloned());
     table_rows(view, columns)
 }
