@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Damage, middle, named, newest_checkpoint, pick, swap};
-use crate::tables::{checkpoint, entry};
+use crate::tables::{Table, checkpoint, entry};
 
 pub(super) const KINDS: &[(&str, Damage)] = &[
     ("an entry in the middle is missing", |t, c| {
