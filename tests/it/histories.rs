@@ -111,9 +111,12 @@ impl Healthy {
     async fn clean(&self, chance: &mut Chance) {
         let table = Table::read(&self.store).await;
         let Some(newest) = table.checkpoints().last().copied() else { return };
-        // A writer that finds no commit of its own below a change of metadata cannot tell it from drift.
+        // Where others changed metadata since, a writer must find what stood at its last commit.
         let ours = table.ours("append").last().copied().unwrap_or(0);
-        let end = chance.below(newest.min(ours) + 1);
+        if newest > ours {
+            return;
+        }
+        let end = chance.below(newest + 1);
         for path in table.files.keys() {
             let digits = path.strip_prefix("_delta_log/").and_then(|name| name.get(..20));
             if digits.and_then(|d| d.parse::<u64>().ok()).is_some_and(|version| version < end) {
