@@ -87,6 +87,14 @@ impl History {
         self.anchor = Anchor { step, epoch };
     }
 
+    /// Takes `table` for the metadata after the last commit folded, when they are not known.
+    pub fn know_table(&mut self, table: Table) {
+        if self.table.is_none() {
+            self.stamp = TableStamp::decode(&table.properties).ok().flatten();
+            self.table = Some(table);
+        }
+    }
+
     /// Takes `live` for the live files after the last commit folded, when they are not known.
     pub fn know_live_files(&mut self, live: impl FnOnce() -> HashMap<FileId, Live>) {
         self.live.get_or_insert_with(live);

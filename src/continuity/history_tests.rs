@@ -295,7 +295,7 @@ fn damaged(commit: &Commit, way: usize) -> Option<Commit> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig { max_global_rejects: 4 * cases(), ..ProptestConfig::with_cases(cases()) })]
     #[test]
     fn a_table_that_keeps_the_contract_has_no_findings(events in proptest::collection::vec(any_event(), 0..40)) {
         let mut model = Model::new();
@@ -325,7 +325,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig { max_global_rejects: 4 * cases(), ..ProptestConfig::with_cases(cases()) })]
     #[test]
     fn a_log_without_its_beginning_has_no_findings_either(
         events in proptest::collection::vec(any_event(), 1..40), at in any::<prop::sample::Index>(),

@@ -273,6 +273,11 @@ impl TableStamp {
         .collect()
     }
 
+    /// The contract's number among a table's properties, where it is not the one that this program knows.
+    pub fn foreign_contract(properties: &BTreeMap<String, String>) -> Option<&str> {
+        properties.get(CONTRACT_PROPERTY).map(String::as_str).filter(|number| *number != CONTRACT.to_string())
+    }
+
     /// Our stamp among a table's properties: `None` when there is none, an error when it is
     /// incomplete, malformed or of another contract.
     pub fn decode<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Option<Self>> {

@@ -111,6 +111,11 @@ impl Healthy {
     async fn clean(&self, chance: &mut Chance) {
         let table = Table::read(&self.store).await;
         let Some(newest) = table.checkpoints().last().copied() else { return };
+        // Where others changed metadata since, a writer must find what stood at its last commit.
+        let ours = table.ours("append").last().copied().unwrap_or(0);
+        if newest > ours {
+            return;
+        }
         let end = chance.below(newest + 1);
         for path in table.files.keys() {
             let digits = path.strip_prefix("_delta_log/").and_then(|name| name.get(..20));

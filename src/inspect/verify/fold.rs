@@ -114,6 +114,7 @@ async fn fold_one(log: &Log, checkpoints: &BTreeSet<u64>, history: &mut History,
             }
         }
     }
+    history.know_table(replayed.metadata.table());
     match history.live().map(|folded| differing(folded, &files)) {
         Some(Some(difference)) => {
             let message = format!("{difference} the checkpoint of version {version}, the commits say otherwise");

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{contiguous, listing};
 use crate::continuity::finding::{Finding, Rule, Segment};
 use crate::continuity::history::History;
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::stamp::{CONTRACT, TableStamp};
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
@@ -90,6 +90,7 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
     missing_entries(&mut history, &listing, start, head);
     let ours = replayed.as_ref().is_ok_and(is_ours);
     let sound: BTreeSet<u64> = listing.checkpoints.difference(&damage.checkpoints).copied().collect();
+    let known_from = if history.live().is_none() { sound.range(since..).next().copied() } else { None };
     let traces = fold::fold(log, &sound, versions, &mut history, ours).await?;
     let replayed = match replayed {
         Ok(replayed) => Some(replayed),
@@ -105,7 +106,7 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
             live_files = found;
         }
     }
-    let mut report = report(&history, replayed.as_ref(), head, since, live_files);
+    let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from);
     report.trusted = trust::trusted(log, &report, &traces, replayed.is_some()).await?;
     if report.verdict == Verdict::Broken {
         report.repairs = repair::repairs(&report, &listing, &damage, start, replayed.is_some());
@@ -181,21 +182,28 @@ fn missing_entries(history: &mut History, listing: &Listing, start: u64, head: u
     }
 }
 
-fn report(history: &History, replayed: Option<&Replayed>, head: u64, since: u64, live_files: usize) -> Report {
+/// `known_from` is the version whose checkpoint first tells of the live files, where those before it are not known.
+fn report(
+    history: &History,
+    replayed: Option<&Replayed>,
+    head: u64,
+    since: u64,
+    live_files: usize,
+    known_from: Option<u64>,
+) -> Report {
     let stamp = replayed.map(|r| TableStamp::decode(&r.metadata.configuration));
     let last = history.last().map(|l| l.stamp.clone());
     let generation = history.generation();
     let (findings, older): (Vec<Finding>, Vec<Finding>) =
         history.findings().iter().cloned().partition(|f| f.generation.is_none() || f.generation >= generation);
-    let foreign_contract = match &stamp {
-        Some(Err(e)) if e.kind() == ErrorKind::Incompatible => Some(e.message().to_string()),
-        _ => None,
-    };
+    let number = replayed.and_then(|r| TableStamp::foreign_contract(&r.metadata.configuration));
     let carries_txn = replayed.is_some_and(|r| r.step.is_some() || r.epoch.is_some());
     let stamp = stamp.and_then(Result::ok).flatten();
-    let unclear = history.unclear().iter().find(|f| f.generation.is_none() || f.generation >= generation);
-    let verdict = if let Some(why) = foreign_contract {
-        Verdict::Inconclusive(why)
+    let (told, unclear): (Vec<Finding>, Vec<Finding>) =
+        history.unclear().iter().cloned().partition(|f| known_from.is_some_and(|known| f.version <= known));
+    let unclear = unclear.iter().find(|f| f.generation.is_none() || f.generation >= generation);
+    let verdict = if let Some(number) = number {
+        Verdict::Inconclusive(format!("the table has the contract number {number:?}, known is {CONTRACT}"))
     } else if last.is_none() && stamp.is_none() && !carries_txn && (replayed.is_some() || since == 0) {
         Verdict::Inconclusive("the table is not ours: it has neither properties nor commits of ours".into())
     } else if !findings.is_empty() {
@@ -221,7 +229,7 @@ fn report(history: &History, replayed: Option<&Replayed>, head: u64, since: u64,
         live_files,
         findings: in_version_order(findings),
         older: in_version_order(older),
-        notes: in_version_order(history.notes().to_vec()),
+        notes: in_version_order([history.notes().to_vec(), told].concat()),
         segments: history.segments().to_vec(),
         trusted: None,
         repairs: Vec::new(),

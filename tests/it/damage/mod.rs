@@ -215,7 +215,9 @@ async fn each_kind_of_damage_is_found_and_named() {
             let Some(expected) = damage(&mut damaged, &mut chance) else { continue };
             places += 1;
             let report = damaged.verify().await;
-            if report.verdict != Verdict::Broken || !is_named(&report, &expected) {
+            // What a reload has healed is told and breaks nothing.
+            let is_healed = report.older.iter().any(|f| f.version == expected.1);
+            if (report.verdict != Verdict::Broken && !is_healed) || !is_named(&report, &expected) {
                 failures
                     .push(format!("{name}, {how:?}: {expected:?} not in {:?} {:#?}", report.verdict, report.findings));
             }
