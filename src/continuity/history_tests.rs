@@ -407,9 +407,14 @@ fn what_others_change_is_told_apart() {
 
 #[test]
 fn a_commit_of_ours_adds_nullable_columns_and_changes_nothing_else_of_the_table() {
-    let field =
-        |name: &str, null: bool| format!(r#"{{"name":"{name}","type":"long","nullable":{null},"metadata":{{}}}}"#);
-    let schema = |fields: &[String]| format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
+    let typed = |name: &str, data_type: &str, null: bool| {
+        format!(r#"{{"name":"{name}","type":"{data_type}","nullable":{null},"metadata":{{}}}}"#)
+    };
+    let field = |name: &str, null: bool| typed(name, "long", null);
+    let marks = [("__generation", "long"), ("__step", "long"), ("__op", "string")];
+    let marks = marks.map(|(name, data_type)| typed(name, data_type, false));
+    let schema =
+        |fields: &[String]| format!(r#"{{"type":"struct","fields":[{}]}}"#, [&marks, fields].concat().join(","));
     let wider = schema(&[field("a", false), field("b", true)]);
     let base = Model::new();
     let old = Table { schema: schema(&[field("a", false)]), ..base.table.clone() };

@@ -131,7 +131,7 @@ async fn rows_that_come_partition_after_partition_give_a_file_each() {
 #[tokio::test]
 async fn files_of_a_partition_end_at_the_target_size() {
     let store = Arc::new(InMemory::new());
-    let settings = FileSettings { target_file_size: 1 << 20, ..settings(0) };
+    let settings = FileSettings { target_file_size: 1 << 19, ..settings(0) };
     let batches: Vec<RecordBatch> = (0..8).map(|i| rows(i * 50_000, (i + 1) * 50_000, 2)).collect();
     let written = write(&store, &settings, &batches).await.unwrap();
     assert!(written.files.len() >= 8, "{} files", written.files.len());

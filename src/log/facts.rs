@@ -8,7 +8,7 @@ use arrow::datatypes::Schema;
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{Metadata, Protocol};
 use super::upkeep::{self, ROW_TRACKING_DOMAIN, Upkeep};
-use super::{Listing, LiveFile, Log, Replayed, clustering, entry, features};
+use super::{Listing, LiveFile, Log, Replayed, clustering, entry, features, mapping};
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
@@ -55,6 +55,12 @@ impl Facts {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         }
+    }
+
+    /// Whether data files know the columns by names or ids of their own.
+    pub fn maps_columns(&self) -> bool {
+        let both = self.protocol.as_ref().zip(self.metadata.as_ref());
+        both.is_some_and(|(protocol, metadata)| mapping::mode(protocol, metadata).is_some())
     }
 
     /// Whether data files hold the partition columns too.

@@ -123,7 +123,9 @@ impl Target {
     pub async fn open(location: Location, view: View, settings: SinkSettings, world: World) -> Result<Self> {
         let partition_by = settings.partition_by.clone().unwrap_or_default();
         check_partition_by(&view.changelog_schema(), &partition_by)?;
-        Ok(Destination::look(location, settings, world).await?.deliver(view))
+        let target = Destination::look(location, settings, world).await?.deliver(view);
+        target.core.check_features()?;
+        Ok(target)
     }
 
     /// What the table says of itself.

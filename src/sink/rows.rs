@@ -78,6 +78,12 @@ impl Core {
 
     /// Refuses partition columns that the view lacks, or that cannot partition.
     pub(super) fn check_partitioning(&self) -> Result<()> {
+        if !self.partition_by().is_empty() && self.facts.maps_columns() {
+            return Err(Error::incompatible(format!(
+                "the table has column mapping and would be partitioned by {:?}, and DuckDB reads the partition columns of such a table as null; set partition_by = [] for a table without partitions, or choose another uri",
+                self.partition_by()
+            )));
+        }
         check_partition_by(&self.view.changelog_schema(), self.partition_by()).map_err(|e| match self.settings.partition_by {
             Some(_) => e,
             None => Error::incompatible(format!(
