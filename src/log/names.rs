@@ -114,12 +114,12 @@ impl Listing {
                     self.checkpoints.insert(version);
                 }
             }
-            Some(LogName::Checksum(version) | LogName::Compacted(version)) => {
-                if self.others.as_ref().is_none_or(|(highest, _)| *highest < version) {
-                    self.others = Some((version, name.to_string()));
-                }
+            Some(LogName::Checksum(version) | LogName::Compacted(version))
+                if self.others.as_ref().is_none_or(|(highest, _)| *highest < version) =>
+            {
+                self.others = Some((version, name.to_string()));
             }
-            None => {}
+            Some(LogName::Checksum(_) | LogName::Compacted(_)) | None => {}
         }
     }
 }

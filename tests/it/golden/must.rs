@@ -13,7 +13,6 @@ const MAPPED_PARTITIONS: Must =
 const CONSTRAINED: Must = incompatible("the table property delta.constraints.", "DROP CONSTRAINT");
 const APPEND_ONLY: Must = incompatible("which forbids a reload", "SET TBLPROPERTIES");
 const FORGETFUL: Must = incompatible("delta.setTransactionRetentionDuration", "UNSET TBLPROPERTIES");
-const ICEBERG: Must = incompatible("the table property delta.enableIcebergCompatV1 is \"true\"", "UNSET TBLPROPERTIES");
 const NO_SCHEMA: Must = damaged("missing field `schemaString`");
 const NO_METADATA: Must = damaged("none of it holds the table's metadata");
 const BAD_CHECKPOINT: Must = damaged("the log cannot be replayed from its checkpoint of version 10");
@@ -64,7 +63,7 @@ pub(super) const MUST: &[(&str, Must)] = &[
     ("deltalake-domain-metadata", RELOAD),
     ("deltalake-empty", RELOAD),
     ("deltalake-evolved", RELOAD),
-    ("deltalake-iceberg-compat", ICEBERG),
+    ("deltalake-iceberg-compat", RELOAD),
     ("deltalake-invariant", RELOAD),
     ("deltalake-many-versions", RELOAD),
     ("deltalake-merged", RELOAD),
