@@ -175,7 +175,10 @@ impl<'a> Fleet<'a> {
                     let config = text::shell_word(&self.session.global.config.display().to_string());
                     // The values themselves may be secrets.
                     let sets = if self.args.set.is_empty() { "" } else { " (add the same --set options)" };
-                    talk.say(&format!("  repair it with{sets}: cutover reset -c {config} {} --yes", member.name));
+                    talk.say(&format!(
+                        "  to load the table anew{sets}: cutover reset -c {config} {} --yes",
+                        member.name
+                    ));
                 }
             }
         }

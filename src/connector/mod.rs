@@ -166,6 +166,9 @@ impl Connector {
                 // The table knows in which columns the view was delivered last; the source may be ahead of it.
                 let target = destination.follow(self.source.name(), self.source.key())?;
                 self.check_source(&ours).await?;
+                if self.settings.sink.mode != Mode::Snapshot {
+                    target.check_follow()?;
+                }
                 break Held::Target(Box::new(target));
             }
             let Some((view, snapshot)) = self.first_state(until).await? else {

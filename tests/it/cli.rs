@@ -311,10 +311,20 @@ fn a_reset_that_would_go_back_fences_nobody() {
     let before = feed.stamps();
     feed.run("reset lake --yes", 5).says("readers never go back");
     assert_eq!(feed.stamps(), before);
-    feed.run("run --once", 3).says("repair it with: cutover reset -c cutover.toml p/v/lake --yes");
+    feed.run("run --once", 3).says("to load the table anew: cutover reset -c cutover.toml p/v/lake --yes");
     let ran = feed.run("reset lake --yes --allow-older -o json", 0);
     let reset = &ran.json()["resets"][0];
     assert_eq!((&reset["outcome"], &reset["cutover"]), (&json!("committed"), &json!(20)));
+}
+
+#[test]
+fn a_partitioning_that_the_table_does_not_have_is_refused_before_anything_is_delivered() {
+    let feed = Feed::of_three_files();
+    feed.run("run --once", 0);
+    for columns in ["nope", "name"] {
+        let other = format!("run --once --set pipelines.p.views.v.connectors.lake.delta.partition_by=[\"{columns}\"]");
+        feed.run(&other, 5).says("the table is partitioned by []").says(columns);
+    }
 }
 
 #[test]

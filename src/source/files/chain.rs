@@ -50,7 +50,7 @@ pub(crate) fn chain(
 fn agree(folder: &Folder, view: &View, chosen: &ChangeFile, range: StepRange) -> Result<()> {
     for (other, shared) in folder.sharing(chosen, range) {
         if digest(chosen, view, shared)? != digest(other, view, shared)? {
-            return Err(Error::continuity_lost(format!(
+            return Err(Error::corrupt(format!(
                 "{} and {} differ in the steps {shared}; remove the wrong one, and run again",
                 chosen.landed, other.landed
             )));

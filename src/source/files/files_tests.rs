@@ -218,7 +218,7 @@ fn a_change_file_that_disagrees_about_undelivered_steps_ends_the_continuity() {
 
         landing.changes(1, 5, &[one, other], Format::ArrowFile);
         let err = landing.source().changes(step(0), &view(true)).await.unwrap_err();
-        assert_eq!(err.kind(), ErrorKind::ContinuityLost);
+        assert_eq!(err.kind(), ErrorKind::Corrupt);
         for part in ["changes-0-4.ndjson", "changes-1-5.arrow", "(1, 4]"] {
             assert!(err.message().contains(part), "{err}");
         }
@@ -227,7 +227,7 @@ fn a_change_file_that_disagrees_about_undelivered_steps_ends_the_continuity() {
         let err = fails(&mut landing.source(), reached()).await;
         assert_eq!(err.kind(), ErrorKind::Unavailable, "{err}");
         landing.snapshot(0, &[], Format::Parquet);
-        assert_eq!(fails(&mut landing.source(), reached()).await.kind(), ErrorKind::ContinuityLost);
+        assert_eq!(fails(&mut landing.source(), reached()).await.kind(), ErrorKind::Corrupt);
     });
 }
 

@@ -105,7 +105,7 @@ async fn files_that_share_steps_may_differ_in_columns_and_not_in_values() {
         match source.changes(step(0), &view).await {
             Ok(Next::Changes(changes)) => assert!(agrees && changes.range().to() == step(3)),
             Ok(other) => panic!("{other:?}"),
-            Err(e) => assert!(!agrees && e.kind() == ErrorKind::ContinuityLost, "{e}"),
+            Err(e) => assert!(!agrees && e.kind() == ErrorKind::Corrupt, "{e}"),
         }
     }
 }

@@ -228,7 +228,9 @@ impl Record {
                 _ => self.indices.get(name.as_ref()).copied(),
             };
             let Some(slot) = index.and_then(|i| values.get_mut(i)) else {
-                return Err(format!("column {name:?} is not known; a changed schema needs a reset"));
+                return Err(format!(
+                    "column {name:?} is not among the view's columns; correct the file, or add it to them"
+                ));
             };
             *slot = Some(value.get());
         }
