@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -80,6 +80,7 @@ const ROW_GROUP_ROWS: usize = 131_072;
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: &ChangesArgs, session: &Session) -> Result<u8> {
+    check_places(args)?;
     session.block_on(async |world| {
         let log = args.table.log(world.clone())?;
         let before = if args.reload { None } else { Bookmark::read(&args.bookmark)? };
@@ -102,6 +103,35 @@ pub(super) fn run(args: &ChangesArgs, session: &Session) -> Result<u8> {
             Outcome::Reload | Outcome::Changes | Outcome::Nothing => 0,
         })
     })
+}
+
+/// Refuses to write rows and bookmark to one file, or into a table's folder.
+fn check_places(args: &ChangesArgs) -> Result<()> {
+    let real = |path: &Path| {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let folder = absolute.parent().and_then(|folder| folder.canonicalize().ok());
+        let joined = folder.zip(absolute.file_name()).map(|(folder, name)| folder.join(name));
+        let joined = joined.unwrap_or(absolute);
+        joined.canonicalize().unwrap_or(joined)
+    };
+    let bookmark = real(&args.bookmark);
+    let to = args.to.as_deref().map(real);
+    if to.as_ref() == Some(&bookmark) {
+        return Err(Error::config(format!(
+            "--to and --bookmark are both {}; name a file for each",
+            args.bookmark.display()
+        )));
+    }
+    for path in to.iter().chain([&bookmark]) {
+        let in_log = path.components().any(|part| part.as_os_str() == "_delta_log");
+        if in_log || path.parent().is_some_and(|folder| folder.join("_delta_log").is_dir()) {
+            return Err(Error::config(format!(
+                "{} lies in a table's folder, where only the table's files belong; name a file elsewhere",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What the rows are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Date32Type, Schema, SchemaRef, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Date32Type, Decimal128Type, Schema, SchemaRef, TimestampMicrosecondType};
 use arrow::util::display::FormatOptions;
 
 use crate::continuity::stamp::row_columns;
@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 /// The values of a file's partition columns, by the column's name; `None` is null.
 pub type PartitionValues = BTreeMap<String, Option<String>>;
 
+/// What engines that lay files out by partition values write for null.
+const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Digits of a decimal that every reader decodes from a partition value.
 const DECIMAL_DIGITS: u8 = 18;
 /// The days and microseconds since 1970 of the years 1 to 9999, beyond which readers clamp or give up.
@@ -141,6 +143,14 @@ fn value(column: &str, cell: &ArrayRef) -> Result<Option<String>> {
     if cell.null_count() > 0 {
         return Ok(None);
     }
+    if let DataType::Decimal128(_, scale @ 1..) = cell.data_type() {
+        let unit = 10i128.pow(u32::from(scale.unsigned_abs()));
+        if cell.as_primitive::<Decimal128Type>().values().iter().any(|value| *value < 0 && value % unit != 0) {
+            return Err(Error::refused(format!(
+                "the column {column:?}, by which the table is partitioned, holds a negative decimal with a fraction, which deltalake 1.6.6 spells so that nobody reads the table when it compacts it; leave the column out of partition_by"
+            )));
+        }
+    }
     let is_in_range = match cell.data_type() {
         DataType::Date32 => cell.as_primitive::<Date32Type>().values().iter().all(|days| DAYS.contains(days)),
         DataType::Timestamp(..) => {
@@ -162,9 +172,9 @@ fn value(column: &str, cell: &ArrayRef) -> Result<Option<String>> {
     let broken = |e| Error::internal(format!("a partition value of {column:?} was not written")).with_source(e);
     let text = cast_with_options(cell, &DataType::Utf8, &options).map_err(broken)?;
     let text = text.as_string::<i32>().iter().next().flatten().unwrap_or_default();
-    if text.is_empty() {
+    if text.is_empty() || text == HIVE_NULL {
         return Err(Error::refused(format!(
-            "the column {column:?}, by which the table is partitioned, holds the empty string, which readers take for null; put null or a word there in the view, or leave the column out of partition_by"
+            "the column {column:?}, by which the table is partitioned, holds {text:?}, which readers take for null; put null or a word there in the view, or leave the column out of partition_by"
         )));
     }
     Ok(Some(text.to_string()))

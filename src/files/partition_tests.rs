@@ -27,7 +27,8 @@ fn values_are_written_as_the_delta_protocol_says() {
         (Arc::new(BooleanArray::from(vec![true])), Some("true")),
         (Arc::new(Int8Array::from(vec![i8::MIN])), Some("-128")),
         (Arc::new(Int64Array::from(vec![i64::MIN])), Some("-9223372036854775808")),
-        (decimal(-1, 18, 18), Some("-0.000000000000000001")),
+        (decimal(1, 18, 18), Some("0.000000000000000001")),
+        (decimal(-150_000, 10, 4), Some("-15.0000")),
         (decimal(150, 10, 2), Some("1.50")),
         (decimal(7, 18, 0), Some("7")),
         (Arc::new(Date32Array::from(vec![*DAYS.start()])), Some("0001-01-01")),
@@ -48,8 +49,11 @@ fn values_are_written_as_the_delta_protocol_says() {
 
 #[test]
 fn values_that_readers_do_not_find_again_are_refused() {
+    let decimal = Decimal128Array::from(vec![-150]).with_precision_and_scale(10, 2).unwrap();
     let cases: Vec<(ArrayRef, &str)> = vec![
-        (Arc::new(StringArray::from(vec![""])), "empty string"),
+        (Arc::new(StringArray::from(vec![""])), "holds \"\""),
+        (Arc::new(StringArray::from(vec!["__HIVE_DEFAULT_PARTITION__"])), "for null"),
+        (Arc::new(decimal), "negative decimal"),
         (Arc::new(Date32Array::from(vec![DAYS.start() - 1])), "years"),
         (Arc::new(Date32Array::from(vec![DAYS.end() + 1])), "years"),
         (Arc::new(TimestampMicrosecondArray::from(vec![MICROS.start() - 1])), "years"),

@@ -16,8 +16,17 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// A file that is to be `path`, in a directory that is there.
+    /// A file that is to be `path`, in a directory that is there; where that is a link, the file that it leads to.
+    ///
+    /// Config: what stands there is no file, as a directory, a device or a pipe.
     pub fn create(path: &Path, ids: &Ids) -> Result<Self> {
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(Error::config(format!(
+                "{} is no plain file and would be replaced by one; name a file of its own",
+                path.display()
+            )));
+        }
         let unwritable = |e| Error::internal(format!("the file {} cannot be written", path.display())).with_source(e);
         let name = path
             .file_name()
@@ -80,5 +89,20 @@ mod tests {
         second.appear().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced_and_a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        let ids = Ids::from_seed(2);
+        assert!(StagedFile::create(dir.path(), &ids).is_err());
+        fs::write(&target, "before").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut file = StagedFile::create(&link, &ids).unwrap();
+        file.write_all(b"after").unwrap();
+        file.appear().unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "after");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
 }

@@ -84,17 +84,17 @@ impl Location {
 
     fn local(path: PathBuf, access: Access) -> Result<Self> {
         let bad = |why: &str| Error::config(format!("the table's path {} {why}", path.display()));
-        if is_ambiguous(&path) {
-            return Err(bad(
-                "holds a backslash or a %XX sequence, which readers take for something else; choose another",
-            ));
-        }
         let absolute = std::path::absolute(&path).map_err(|e| bad("is not usable").with_source(e))?;
         if absolute.components().any(|c| c == Component::ParentDir) && !absolute.exists() {
             return Err(bad("does not exist and goes up by \"..\"; write it without"));
         }
         // The table keeps its place when it is reached through a link.
         let absolute = absolute.canonicalize().unwrap_or(absolute);
+        if is_ambiguous(&absolute) {
+            return Err(bad(
+                "holds a backslash or a %XX sequence, from the root on, which readers take for something else; choose another",
+            ));
+        }
         if absolute.is_file() {
             return Err(bad("is a file; a table is a directory"));
         }

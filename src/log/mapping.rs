@@ -103,6 +103,7 @@ impl Log {
         let known = parse(&base.schema)?;
         let mut ids = Drawn { max: base.highest_id(&known), draw: &|| self.draw_name() };
         annotate(&mut wanted, Some(&known), &mut ids);
+        ids.check()?;
         let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
         Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base) })
     }
@@ -115,6 +116,7 @@ impl Log {
         let mut wanted = parse(&plain)?;
         let mut ids = Drawn { max: base.highest_id(&parse(&base.schema)?), draw: &|| self.draw_name() };
         annotate(&mut wanted, None, &mut ids);
+        ids.check()?;
         metadata.configuration.insert(MAX_ID.into(), ids.max.to_string());
         Ok(wanted.to_string())
     }
@@ -189,6 +191,20 @@ struct Drawn<'a> {
     draw: &'a dyn Fn() -> String,
 }
 
+impl Drawn<'_> {
+    /// Refuses ids that data files cannot hold.
+    fn check(&self) -> Result<()> {
+        if i32::try_from(self.max).is_ok() {
+            return Ok(());
+        }
+        Err(Error::incompatible(format!(
+            "the table's columns have the highest id {}, and data files hold ids up to {}; choose another uri",
+            self.max,
+            i32::MAX
+        )))
+    }
+}
+
 /// Gives each field of the struct `wanted` the id and name of the field of the same name in `known`, others their own.
 fn annotate(wanted: &mut Value, known: Option<&Value>, ids: &mut Drawn<'_>) {
     let known_fields = known.map(fields).unwrap_or_default();
@@ -198,7 +214,7 @@ fn annotate(wanted: &mut Value, known: Option<&Value>, ids: &mut Drawn<'_>) {
         let twin = known_fields.iter().find(|k| name_of(k).to_lowercase() == name);
         let kept = twin.and_then(|twin| Some((id_of(twin)?, physical_name(twin)?.to_string())));
         let (id, physical) = kept.unwrap_or_else(|| {
-            ids.max += 1;
+            ids.max = ids.max.saturating_add(1);
             (ids.max, (ids.draw)())
         });
         if let Some(object) = field.as_object_mut() {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use futures::StreamExt;
 
 use super::loaded;
+use super::repair::CHECKPOINT;
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::finding::Rule;
 use crate::continuity::history::{History, Live};
@@ -101,7 +102,7 @@ async fn fold_one(log: &Log, checkpoints: &BTreeSet<u64>, history: &mut History,
     else {
         return Ok(());
     };
-    let name = format!("{version:020}.checkpoint");
+    let name = format!("{version:020}{CHECKPOINT}");
     if let Some(last) = history.last().map(|l| l.stamp.clone()) {
         for (what, found, expected) in
             [("step", replayed.step, last.to.as_i64()), ("epoch", replayed.epoch, last.epoch.as_i64())]

@@ -1,10 +1,15 @@
 //! What repairs a broken table.
 
+use std::collections::BTreeSet;
+
 use super::Report;
 use super::checkpoints::Damage;
 use crate::continuity::finding::Rule;
 use crate::continuity::stamp::TXN_RETENTION;
 use crate::log::{LAST_CHECKPOINT, Listing};
+
+/// How a finding's file ends when it is about what a checkpoint says, whatever its parts are called.
+pub(super) const CHECKPOINT: &str = ".checkpoint";
 
 /// One step of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +35,18 @@ pub(super) fn repairs(report: &Report, listing: &Listing, damage: &Damage, start
         delete.push(LAST_CHECKPOINT.to_string());
     }
     // Readers do without a checkpoint when the entries lead to the head from an older one, or from the beginning.
-    let sound = listing.checkpoints.iter().rev().find(|c| !damage.checkpoints.contains(c));
+    let named = |file: &str| file.strip_suffix(CHECKPOINT).and_then(|version| version.parse::<u64>().ok());
+    let contradicted: BTreeSet<u64> =
+        report.findings.iter().filter_map(|f| f.file.as_deref()).filter_map(named).collect();
+    let is_sound = |c: &&u64| !damage.checkpoints.contains(c) && !contradicted.contains(c);
+    let sound = listing.checkpoints.iter().rev().find(is_sound);
     let leads = start == 0 || sound.is_some_and(|c| c.saturating_add(1) >= start);
-    if leads { &mut delete } else { &mut restore }.extend(damage.files.iter().cloned());
+    let files = listing.checkpoint_files();
+    let untrue = files.iter().filter(|f| contradicted.contains(&f.version)).map(|f| f.name.clone());
+    if leads { &mut delete } else { &mut restore }.extend(damage.files.iter().cloned().chain(untrue));
+    if leads && !contradicted.is_empty() && !damage.hint {
+        delete.push(LAST_CHECKPOINT.to_string());
+    }
     let above = sound.map_or(0, |c| c.saturating_add(1));
     let is_entry = |name: &str| name.ends_with(".json") && !name.contains("checkpoint");
     let entries = report.findings.iter().filter(|f| f.version >= above).filter_map(|f| f.file.clone());
@@ -51,9 +65,11 @@ pub(super) fn repairs(report: &Report, listing: &Listing, damage: &Damage, start
     if report.findings.iter().any(|f| f.rule == Rule::Drift && f.message.contains(TXN_RETENTION)) {
         repairs.push(Repair::Unset(TXN_RETENTION.to_string()));
     }
-    let named: Vec<&str> = damage.files.iter().map(String::as_str).chain([LAST_CHECKPOINT]).collect();
-    let is_cured =
-        |file: &Option<String>| file.as_deref().is_some_and(|f| named.contains(&f) || restore.iter().any(|r| r == f));
+    let known: Vec<&str> = damage.files.iter().map(String::as_str).chain([LAST_CHECKPOINT]).collect();
+    let is_cured = |file: &Option<String>| {
+        let is_known = |f: &str| known.contains(&f) || f.ends_with(CHECKPOINT) || restore.iter().any(|r| r == f);
+        file.as_deref().is_some_and(is_known)
+    };
     let loading = "the log cannot be loaded";
     let left = report.findings.iter().any(|f| !is_cured(&f.file) && !f.message.starts_with(loading));
     if left && report.connector.is_some() {

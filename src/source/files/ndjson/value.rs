@@ -111,7 +111,12 @@ fn split_number(text: &str) -> Option<(bool, &str, &str, Option<i64>)> {
 pub(crate) fn double(json: &str) -> Result<f64, Misfit> {
     match float_word(json, "double")? {
         Some(word) => Ok(word),
-        None => json.parse().ok().filter(|v: &f64| v.is_finite()).ok_or_else(|| "is beyond a double".to_owned()),
+        None => {
+            let value =
+                json.parse().ok().filter(|v: &f64| v.is_finite()).ok_or_else(|| "is beyond a double".to_owned())?;
+            exact(json, value, "double")?;
+            Ok(value)
+        }
     }
 }
 
@@ -119,8 +124,29 @@ pub(crate) fn double(json: &str) -> Result<f64, Misfit> {
 pub(crate) fn float(json: &str) -> Result<f32, Misfit> {
     match float_word(json, "float")? {
         Some(word) => Ok(word as f32),
-        None => json.parse().ok().filter(|v: &f32| v.is_finite()).ok_or_else(|| "is beyond a float".to_owned()),
+        None => {
+            let value =
+                json.parse().ok().filter(|v: &f32| v.is_finite()).ok_or_else(|| "is beyond a float".to_owned())?;
+            exact(json, f64::from(value), "float")?;
+            Ok(value)
+        }
     }
+}
+
+/// Refuses what rounding would change beyond the last digit of a fraction: a whole number that is another one then, and
+/// a number that is zero then.
+fn exact(json: &str, value: f64, word: &str) -> Result<(), Misfit> {
+    let is_whole = !json.contains(['.', 'e', 'E']);
+    if is_whole
+        && json.trim_start_matches('-').trim_start_matches('0') != format!("{:.0}", value.abs()).trim_start_matches('0')
+    {
+        return Err(format!("is no {word}: the nearest one is {value:.0}"));
+    }
+    let digits = json.split(['e', 'E']).next().unwrap_or_default();
+    if value == 0.0 && digits.contains(|digit: char| ('1'..='9').contains(&digit)) {
+        return Err(format!("is nearer to zero than any {word}"));
+    }
+    Ok(())
 }
 
 fn float_word(json: &str, word: &str) -> Result<Option<f64>, Misfit> {
