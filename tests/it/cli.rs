@@ -321,10 +321,8 @@ fn a_reset_that_would_go_back_fences_nobody() {
 fn a_partitioning_that_the_table_does_not_have_is_refused_before_anything_is_delivered() {
     let feed = Feed::of_three_files();
     feed.run("run --once", 0);
-    for columns in ["nope", "name"] {
-        let other = format!("run --once --set pipelines.p.views.v.connectors.lake.delta.partition_by=[\"{columns}\"]");
-        feed.run(&other, 5).says("the table is partitioned by []").says(columns);
-    }
+    let other = "run --once --set pipelines.p.views.v.connectors.lake.delta.partition_by=[\"name\"]";
+    feed.run(other, 5).says("the table is partitioned by [], and partition_by asks for [\"name\"]");
 }
 
 #[test]
