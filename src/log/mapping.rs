@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::entry::{Metadata, Protocol};
 use super::features::{self, COLUMN_MAPPING};
 use super::{Facts, Log, clustering, kernel};
+use crate::continuity::columns::MAX_COLUMN_ID;
 use crate::error::{Error, Result};
 use crate::schema::StoredFields;
 
 const MODE: &str = "delta.columnMapping.mode";
-const MAX_ID: &str = "delta.columnMapping.maxColumnId";
 const ID: &str = "delta.columnMapping.id";
 const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
@@ -71,7 +71,7 @@ impl Columns {
     pub(super) fn describe(&self, metadata: &mut Metadata) {
         metadata.schema_string = self.schema.clone();
         if self.base.is_some() {
-            metadata.configuration.insert(MAX_ID.into(), self.max_id.to_string());
+            metadata.configuration.insert(MAX_COLUMN_ID.into(), self.max_id.to_string());
         }
     }
 }
@@ -80,7 +80,11 @@ impl Base {
     fn of(facts: &Facts) -> Option<Self> {
         let metadata = facts.metadata.as_ref()?;
         let mode = mode(facts.protocol.as_ref()?, metadata)?;
-        Some(Self { mode, schema: metadata.schema_string.clone(), max_id: metadata.configuration.get(MAX_ID).cloned() })
+        Some(Self {
+            mode,
+            schema: metadata.schema_string.clone(),
+            max_id: metadata.configuration.get(MAX_COLUMN_ID).cloned(),
+        })
     }
 
     /// The highest id that the table gave, `known` being its schema.
@@ -115,7 +119,7 @@ impl Log {
         let mut wanted = parse(&plain)?;
         let mut ids = Drawn { max: base.highest_id(&parse(&base.schema)?), draw: &|| self.draw_name() };
         annotate(&mut wanted, None, &mut ids);
-        metadata.configuration.insert(MAX_ID.into(), ids.max.to_string());
+        metadata.configuration.insert(MAX_COLUMN_ID.into(), ids.max.to_string());
         Ok(wanted.to_string())
     }
 
@@ -165,22 +169,18 @@ pub(super) fn comparable(schema: &str) -> String {
     parsed.to_string()
 }
 
-/// The names of top-level columns by their names in data files.
-pub(super) fn logical_roots(facts: &Facts) -> Result<HashMap<String, String>> {
-    let Some(base) = Base::of(facts) else { return Ok(HashMap::new()) };
+/// The names that the table has for a path of names in data files; `None` where it has no such column.
+pub(super) fn logical_path(facts: &Facts, path: &[String]) -> Result<Option<Vec<String>>> {
+    let Some(base) = Base::of(facts) else { return Ok(Some(path.to_vec())) };
     let schema = parse(&base.schema)?;
-    let pair = |field: &Value| Some((physical_name(field)?.to_string(), name_of(field).to_string()));
-    Ok(fields(&schema).iter().filter_map(pair).collect())
-}
-
-/// The names in data files of top-level columns, in a table with this metadata.
-pub(super) fn physical_roots(protocol: &Protocol, metadata: &Metadata) -> Result<HashMap<String, String>> {
-    if mode(protocol, metadata).is_none() {
-        return Ok(HashMap::new());
+    let (mut within, mut names) = (Some(&schema), Vec::with_capacity(path.len()));
+    for physical in path {
+        let mut fields = within.map(fields).unwrap_or_default().iter();
+        let Some(field) = fields.find(|f| physical_name(f) == Some(physical)) else { return Ok(None) };
+        names.push(name_of(field).to_string());
+        within = field.get("type");
     }
-    let schema = parse(&metadata.schema_string)?;
-    let pair = |field: &Value| Some((name_of(field).to_string(), physical_name(field)?.to_string()));
-    Ok(fields(&schema).iter().filter_map(pair).collect())
+    Ok(Some(names))
 }
 
 /// Ids and names for columns that have none.
