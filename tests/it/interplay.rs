@@ -203,6 +203,10 @@ async fn columns_bookmarks_adoptions_and_resets_go_together_on_every_kind_of_tab
         case.assert_healthy(what).await;
 
         let log = entries(case.table.location.store()).await;
+        for since in 0..log.len() as u64 {
+            let report = verify(&case.table.log(), Some(since)).await.unwrap();
+            assert_eq!(report.verdict, Verdict::Healthy, "{what} since {since}: {:?}", report.findings);
+        }
         if let Some(mut before) = mapped {
             let mut after = check_mapped(&log, &case.table, what);
             (before.sort(), after.sort());
