@@ -31,9 +31,14 @@ pub(super) fn columns(configuration: &str) -> Result<Vec<Vec<String>>> {
     })
 }
 
-/// The top-level columns by which the table is clustered, by their names in data files.
-pub(super) fn roots(facts: &Facts) -> Vec<String> {
-    facts.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
+/// The top-level columns by which the table is clustered, by the names in data files that hold columns with `schema`.
+pub(super) fn roots(facts: &Facts, schema: &Schema) -> Vec<String> {
+    let maps = facts.maps_columns();
+    let in_files = |root: &String| {
+        let twin = schema.fields().iter().find(|f| !maps && f.name().eq_ignore_ascii_case(root));
+        twin.map_or(root, |field| field.name()).clone()
+    };
+    facts.clustered_by.iter().filter_map(|path| path.first()).map(in_files).collect()
 }
 
 /// Refuses rows with `schema` where the table is clustered by what they lack, or by what has no bounds.

@@ -39,6 +39,7 @@ pub struct Columns {
     files: FileColumns,
     max_id: i64,
     base: Option<Base>,
+    clustered_by: Vec<Vec<String>>,
 }
 
 /// What the names and ids of a mapped table follow from.
@@ -64,7 +65,7 @@ impl Columns {
 
     /// Whether the table of `facts` still has the names, ids and clustering that these follow from.
     pub fn hold_in(&self, facts: &Facts) -> bool {
-        self.base == Base::of(facts) && self.files.indexed == clustering::roots(facts)
+        self.base == Base::of(facts) && self.clustered_by == facts.clustered_by
     }
 
     /// Puts the schema, and the highest id, into the metadata.
@@ -98,17 +99,18 @@ impl Log {
     /// How a reload of the table of `facts` stores columns with `schema`. Names that it draws differ at every call.
     pub fn columns(&self, facts: &Facts, schema: &Schema) -> Result<Columns> {
         let plain = kernel::schema_string(schema)?;
-        let base = Base::of(facts);
-        let indexed = clustering::roots(facts);
-        let Some(base) = base else {
-            return Ok(Columns { schema: plain, files: FileColumns { stored: None, indexed }, max_id: 0, base });
+        let indexed = clustering::roots(facts, schema);
+        let clustered_by = facts.clustered_by.clone();
+        let Some(base) = Base::of(facts) else {
+            let files = FileColumns { stored: None, indexed };
+            return Ok(Columns { schema: plain, files, max_id: 0, base: None, clustered_by });
         };
         let mut wanted = parse(&plain)?;
         let known = parse(&base.schema)?;
         let mut ids = Drawn { max: base.highest_id(&known), draw: &|| self.draw_name() };
         annotate(&mut wanted, Some(&known), &mut ids);
         let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
-        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base) })
+        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base), clustered_by })
     }
 
     /// The JSON of columns that an append adds behind those of the table of `facts`. Where columns are mapped they get
@@ -132,7 +134,7 @@ impl Log {
     pub fn file_columns(&self, facts: &Facts, fitted: Option<&Metadata>, schema: &Schema) -> Result<FileColumns> {
         let base = Base::of(facts).map(|base| fitted.map_or(base.schema, |metadata| metadata.schema_string.clone()));
         let stored = base.map(|base| Ok(Arc::new(stored(schema, &parse(&base)?)?)));
-        Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts) })
+        Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts, schema) })
     }
 }
 

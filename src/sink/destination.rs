@@ -55,7 +55,7 @@ impl Destination {
             return Err(Error::refused("there is no table of ours to follow; load it with a snapshot"));
         };
         plan::check_follow(ours, &self.identity(key))?;
-        let view = View::new(name, &*view_columns(&*table_schema(metadata)?), key.to_vec())?;
+        let view = View::new(name, &view_columns(&*table_schema(metadata)?), key.to_vec())?;
         Ok(self.deliver(view))
     }
 

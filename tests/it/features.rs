@@ -84,7 +84,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
     };
     let clustered = Foreign::with(&["clustering", "domainMetadata"]).domain(
         "delta.clustering",
-        json!({ "clusteringColumns": [["id"], ["info", "a"]], "domainName": "delta.clustering" }),
+        json!({ "clusteringColumns": [["Id"], ["info", "a"]], "domainName": "delta.clustering" }),
     );
     let everything = Foreign {
         time: Some(far),
