@@ -209,7 +209,8 @@ async fn columns_bookmarks_adoptions_and_resets_go_together_on_every_kind_of_tab
         }
         if let Some(mut before) = mapped {
             let mut after = check_mapped(&log, &case.table, what);
-            (before.sort(), after.sort());
+            before.sort();
+            after.sort();
             assert_eq!(before, after, "{what}: a reload keeps names and ids");
         }
         if let Some(time) = foreign.time {
