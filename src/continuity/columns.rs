@@ -148,14 +148,18 @@ struct SchemaText {
     fields: Vec<Value>,
 }
 
+/// The table property that tells the highest id of a column, where columns are mapped to names in files.
+pub const MAX_COLUMN_ID: &str = "delta.columnMapping.maxColumnId";
+
 /// Whether both say the same of everything but the highest id of a column, which grows with every one that is added.
-pub fn same_properties(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> bool {
+pub(super) fn same_properties(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> bool {
+    let highest = |all: &BTreeMap<String, String>| all.get(MAX_COLUMN_ID).and_then(|id| id.parse::<i64>().ok());
     let others = |all: &BTreeMap<String, String>| {
         let mut others = all.clone();
-        others.remove("delta.columnMapping.maxColumnId");
+        others.remove(MAX_COLUMN_ID);
         others
     };
-    a == b || others(a) == others(b)
+    old == new || (highest(old) <= highest(new) && others(old) == others(new))
 }
 
 /// Why `new`, the JSON of a table's schema, is not `old` with nullable columns behind its own; `None` when it is.

@@ -134,7 +134,7 @@ fn differing_schema(old: &str, new: &str) -> Option<String> {
 }
 
 /// The schema's JSON without what people wrote about columns; `None` when it is no JSON.
-pub fn without_comments(schema: &str) -> Option<Value> {
+fn without_comments(schema: &str) -> Option<Value> {
     let mut schema: Value = serde_json::from_str(schema).ok()?;
     strip_comments(&mut schema);
     Some(schema)

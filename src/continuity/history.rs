@@ -525,7 +525,7 @@ impl History {
         let mut found = Vec::new();
         if TableStamp::decode(&new.properties).ok().flatten() != self.stamp {
             found.push((Rule::Reload, format!("the {kind} changes the table properties that a reload writes")));
-        } else if new.properties != old.properties {
+        } else if !columns::same_properties(&old.properties, &new.properties) {
             found.push((Rule::Drift, format!("the {kind} changes the table properties")));
         }
         if new.partition_by != old.partition_by {

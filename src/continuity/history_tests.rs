@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::continuity::columns::MAX_COLUMN_ID;
 use crate::continuity::commit::{Added, Removed, Shown};
 use crate::continuity::stamp::{CONTRACT, Layout};
 use crate::step::Step;
@@ -442,5 +443,15 @@ fn a_commit_of_ours_adds_nullable_columns_and_changes_nothing_else_of_the_table(
     told(&set(Kind::Append, with(&|t| t.partition_by.push("a".into()))), Rule::Drift, "partitioning");
     let owner = |t: &mut Table| drop(t.properties.insert("owner".into(), "me".into()));
     told(&set(Kind::Append, with(&owner)), Rule::Drift, "changes the table properties");
+    // Ids of mapped columns only grow.
+    let highest = |t: &mut Table, id: &str| drop(t.properties.insert(MAX_COLUMN_ID.into(), id.into()));
+    assert_eq!(set(Kind::Append, with(&|t| highest(t, "7"))), []);
+    let mut mapped = old.clone();
+    highest(&mut mapped, "7");
+    let mut model = Model::new();
+    model.commits[0].table = Some(mapped);
+    model.apply(&Event::Append { steps: 1, files: 1 });
+    model.commits[1].table = Some(with(&|t| highest(t, "6")));
+    told(&findings(&model.commits), Rule::Drift, "changes the table properties");
     told(&set(Kind::Append, with(&|t| t.properties.clear())), Rule::Reload, "properties that a reload writes");
 }

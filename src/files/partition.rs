@@ -10,6 +10,7 @@ use arrow::util::display::FormatOptions;
 
 use crate::continuity::stamp::row_columns;
 use crate::error::{Error, Result};
+use crate::schema::view_columns;
 
 /// The values of a file's partition columns, by the column's name; `None` is null.
 pub type PartitionValues = BTreeMap<String, Option<String>>;
@@ -122,8 +123,7 @@ pub fn check_partition_by(schema: &Schema, partition_by: &[String]) -> Result<()
             )));
         }
     }
-    let of_view = schema.fields().iter().filter(|f| !row_columns().iter().any(|column| column.name() == f.name()));
-    if !partition_by.is_empty() && of_view.count() == partition_by.len() {
+    if !partition_by.is_empty() && view_columns(schema).fields().len() == partition_by.len() {
         return Err(Error::config("partition_by names every column of the view; leave one out"));
     }
     Ok(())

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::bookmark::Bookmark;
 use super::data_file::Origin;
 use super::in_order::{InOrder, continuity};
-use super::state::{marked, readable, readable_files, view_schema};
+use super::state::{marked, readable, readable_files};
 use crate::change::Op;
 use crate::continuity::commit::Commit;
 use crate::continuity::history::History;
@@ -21,6 +21,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, LiveFile, Log, live_map, table_schema};
+use crate::schema::view_columns;
 use crate::step::Step;
 
 /// What the reader of the rows must do.
@@ -115,7 +116,7 @@ pub async fn changes(log: &Log, bookmark: Option<&Bookmark>, until: Option<Step>
         Some(_) => Outcome::Changes,
     };
     let table = table_schema(metadata)?;
-    let columns = marked(view_schema(&table).fields().to_vec());
+    let columns = marked(view_columns(&table).fields().to_vec());
     let order = InOrder {
         from: Origin::of(log, &facts, &table)?,
         columns: Arc::clone(&columns),

@@ -20,6 +20,7 @@ use crate::continuity::stamp::{Layout, Mode, TableStamp, row_columns};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, LiveFile, Log, Metadata, table_schema};
+use crate::schema::view_columns;
 use crate::step::Step;
 
 /// A view's rows at a step.
@@ -61,7 +62,7 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
     let files = readable_files(log, &facts).await?;
     let table = table_schema(metadata)?;
     let from = Origin::of(log, &facts, &table)?;
-    let fold = Fold { from, files, view: view_schema(&table), stamp: stamp.clone(), step };
+    let fold = Fold { from, files, view: view_columns(&table), stamp: stamp.clone(), step };
     let rows = if stamp.key.is_empty() { fold.keyless().await? } else { fold.keyed().await? };
     Ok(State { generation: stamp.generation, step, schema: fold.view, rows })
 }
@@ -103,12 +104,6 @@ pub(super) async fn readable_files(log: &Log, facts: &Facts) -> Result<Vec<LiveF
     // Every path is looked at before any is followed.
     files.iter().try_for_each(|f| f.object().map(|_| ()))?;
     Ok(files)
-}
-
-pub(super) fn view_schema(table: &Schema) -> SchemaRef {
-    let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
-    let fields: Vec<FieldRef> = table.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
-    Arc::new(Schema::new(fields))
 }
 
 struct Fold {

@@ -3,12 +3,13 @@
 //! What lies together is up to whoever clusters the table; commits of ours leave the columns as they are chosen, and
 //! write statistics of them.
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, FieldRef, Fields, Schema};
 use serde_json::Value;
 
 use super::Facts;
 use super::mapping;
 use crate::error::{Error, Result};
+use crate::schema::is_variant;
 
 /// The domain that names the columns.
 pub(super) const CLUSTERING_DOMAIN: &str = "delta.clustering";
@@ -30,9 +31,14 @@ pub(super) fn columns(configuration: &str) -> Result<Vec<Vec<String>>> {
     })
 }
 
-/// The top-level columns by which the table is clustered, by their names in data files.
-pub(super) fn roots(facts: &Facts) -> Vec<String> {
-    facts.clustered_by.iter().filter_map(|path| path.first()).cloned().collect()
+/// The top-level columns by which the table is clustered, by the names in data files that hold columns with `schema`.
+pub(super) fn roots(facts: &Facts, schema: &Schema) -> Vec<String> {
+    let maps = facts.maps_columns();
+    let in_files = |root: &String| {
+        let twin = schema.fields().iter().find(|f| !maps && f.name().eq_ignore_ascii_case(root));
+        twin.map_or(root, |field| field.name()).clone()
+    };
+    facts.clustered_by.iter().filter_map(|path| path.first()).map(in_files).collect()
 }
 
 /// Refuses rows with `schema` where the table is clustered by what they lack, or by what has no bounds.
@@ -45,24 +51,19 @@ pub(super) fn check(facts: &Facts, schema: &Schema) -> Result<()> {
     if partitioned {
         return Err(Error::incompatible(format!("the table is clustered and partitioned, which cannot be; {REMEDY}")));
     }
-    let names = mapping::logical_roots(facts)?;
     for path in &facts.clustered_by {
-        let shown = path.join(".");
-        let root = path.first().map(|root| names.get(root).unwrap_or(root));
-        let Some(root) = root.filter(|_| path.len() == 1) else {
-            return Err(Error::incompatible(format!(
-                "the table is clustered by {shown}, a field of a struct, whose bounds are not written here; {REMEDY}"
-            )));
-        };
-        match schema.fields().iter().find(|f| f.name().eq_ignore_ascii_case(root)) {
+        let names = mapping::logical_path(facts, path)?;
+        let field = names.as_ref().and_then(|names| field_at(schema.fields(), names));
+        let shown = names.as_ref().unwrap_or(path).join(".");
+        match field {
             None => {
                 return Err(Error::incompatible(format!(
-                    "the table is clustered by the column {root:?}, which the view lacks; {REMEDY}"
+                    "the table is clustered by the column {shown:?}, which the view lacks; {REMEDY}"
                 )));
             }
             Some(field) if !has_bounds(field.data_type()) => {
                 return Err(Error::incompatible(format!(
-                    "the table is clustered by the column {root:?}, which has the type {} in the view, and no bounds are kept of that; {REMEDY}",
+                    "the table is clustered by the column {shown:?}, which has the type {} in the view, and no bounds are kept of that; {REMEDY}",
                     field.data_type()
                 )));
             }
@@ -70,6 +71,16 @@ pub(super) fn check(facts: &Facts, schema: &Schema) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn field_at<'a>(fields: &'a Fields, names: &[String]) -> Option<&'a FieldRef> {
+    let (name, inner) = names.split_first()?;
+    let field = fields.iter().find(|f| f.name().eq_ignore_ascii_case(name))?;
+    match field.data_type() {
+        _ if inner.is_empty() => Some(field),
+        DataType::Struct(fields) if !is_variant(field) => field_at(fields, inner),
+        _ => None,
+    }
 }
 
 fn has_bounds(data_type: &DataType) -> bool {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
-use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Int32Type, Int64Type, Schema};
 use delta_kernel::engine::arrow_conversion::{TryFromArrow, TryFromKernel};
 use delta_kernel::engine::arrow_data::ArrowEngineData;
-use delta_kernel::schema::StructType;
+use delta_kernel::schema::{DataType as DeltaType, StructType};
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
 use object_store::path::Path;
@@ -21,7 +21,7 @@ use super::upkeep::ROW_TRACKING_DOMAIN;
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, ErrorKind, Result};
-use crate::schema::is_variant;
+use crate::schema::{as_variant, is_variant};
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -224,12 +224,36 @@ fn name_variants(structure: &mut Value, fields: &Fields) {
     }
 }
 
-/// The Arrow columns of a Delta schema, given as the JSON of `schemaString`.
+/// The Arrow columns of a Delta schema, given as the JSON of `schemaString`, without notes but the mark of a variant.
 pub(super) fn arrow_schema(schema_string: &str) -> Result<Schema> {
     let parsed: StructType = serde_json::from_str(schema_string)
         .map_err(|e| Error::corrupt("the table's schema cannot be understood").with_source(e))?;
-    Schema::try_from_kernel(&parsed)
-        .map_err(|e| Error::incompatible("the table's schema has no Arrow form").with_source(e))
+    let schema = Schema::try_from_kernel(&parsed)
+        .map_err(|e| Error::incompatible("the table's schema has no Arrow form").with_source(e))?;
+    Ok(Schema::new(bare_fields(schema.fields(), &parsed)))
+}
+
+fn bare_fields(fields: &Fields, told: &StructType) -> Fields {
+    fields.iter().zip(told.fields()).map(|(field, told)| bare(field, told.data_type())).collect()
+}
+
+/// The field without notes. A variant, which is a struct like any other in Arrow, is marked.
+fn bare(field: &Field, told: &DeltaType) -> FieldRef {
+    let data_type = match (field.data_type(), told) {
+        (DataType::Struct(fields), DeltaType::Struct(told)) => DataType::Struct(bare_fields(fields, told)),
+        (DataType::List(element), DeltaType::Array(told)) => DataType::List(bare(element, told.element_type())),
+        (DataType::Map(entries, sorted), DeltaType::Map(told)) => match entries.data_type() {
+            DataType::Struct(pair) => {
+                let pair = pair.iter().zip([told.key_type(), told.value_type()]).map(|(f, told)| bare(f, told));
+                let entries = Field::new(entries.name(), DataType::Struct(pair.collect()), entries.is_nullable());
+                DataType::Map(Arc::new(entries), *sorted)
+            }
+            _ => field.data_type().clone(),
+        },
+        (other, _) => other.clone(),
+    };
+    let bare = Field::new(field.name(), data_type, field.is_nullable());
+    Arc::new(if matches!(told, DeltaType::Variant(_)) { as_variant(bare) } else { bare })
 }
 
 /// The table features that a schema's types need.

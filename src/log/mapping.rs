@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::entry::{Metadata, Protocol};
 use super::features::{self, COLUMN_MAPPING};
 use super::{Facts, Log, clustering, kernel};
+use crate::continuity::columns::MAX_COLUMN_ID;
 use crate::error::{Error, Result};
 use crate::schema::StoredFields;
 
 const MODE: &str = "delta.columnMapping.mode";
-const MAX_ID: &str = "delta.columnMapping.maxColumnId";
 const ID: &str = "delta.columnMapping.id";
 const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 const NESTED_IDS: &str = "delta.columnMapping.nested.ids";
@@ -39,6 +39,7 @@ pub struct Columns {
     files: FileColumns,
     max_id: i64,
     base: Option<Base>,
+    clustered_by: Vec<Vec<String>>,
 }
 
 /// What the names and ids of a mapped table follow from.
@@ -64,14 +65,14 @@ impl Columns {
 
     /// Whether the table of `facts` still has the names, ids and clustering that these follow from.
     pub fn hold_in(&self, facts: &Facts) -> bool {
-        self.base == Base::of(facts) && self.files.indexed == clustering::roots(facts)
+        self.base == Base::of(facts) && self.clustered_by == facts.clustered_by
     }
 
     /// Puts the schema, and the highest id, into the metadata.
     pub(super) fn describe(&self, metadata: &mut Metadata) {
         metadata.schema_string = self.schema.clone();
         if self.base.is_some() {
-            metadata.configuration.insert(MAX_ID.into(), self.max_id.to_string());
+            metadata.configuration.insert(MAX_COLUMN_ID.into(), self.max_id.to_string());
         }
     }
 }
@@ -80,7 +81,11 @@ impl Base {
     fn of(facts: &Facts) -> Option<Self> {
         let metadata = facts.metadata.as_ref()?;
         let mode = mode(facts.protocol.as_ref()?, metadata)?;
-        Some(Self { mode, schema: metadata.schema_string.clone(), max_id: metadata.configuration.get(MAX_ID).cloned() })
+        Some(Self {
+            mode,
+            schema: metadata.schema_string.clone(),
+            max_id: metadata.configuration.get(MAX_COLUMN_ID).cloned(),
+        })
     }
 
     /// The highest id that the table gave, `known` being its schema.
@@ -94,10 +99,11 @@ impl Log {
     /// How a reload of the table of `facts` stores columns with `schema`. Names that it draws differ at every call.
     pub fn columns(&self, facts: &Facts, schema: &Schema) -> Result<Columns> {
         let plain = kernel::schema_string(schema)?;
-        let base = Base::of(facts);
-        let indexed = clustering::roots(facts);
-        let Some(base) = base else {
-            return Ok(Columns { schema: plain, files: FileColumns { stored: None, indexed }, max_id: 0, base });
+        let indexed = clustering::roots(facts, schema);
+        let clustered_by = facts.clustered_by.clone();
+        let Some(base) = Base::of(facts) else {
+            let files = FileColumns { stored: None, indexed };
+            return Ok(Columns { schema: plain, files, max_id: 0, base: None, clustered_by });
         };
         let mut wanted = parse(&plain)?;
         let known = parse(&base.schema)?;
@@ -105,7 +111,7 @@ impl Log {
         annotate(&mut wanted, Some(&known), &mut ids);
         ids.check()?;
         let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
-        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base) })
+        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base), clustered_by })
     }
 
     /// The JSON of columns that an append adds behind those of the table of `facts`. Where columns are mapped they get
@@ -117,7 +123,7 @@ impl Log {
         let mut ids = Drawn { max: base.highest_id(&parse(&base.schema)?), draw: &|| self.draw_name() };
         annotate(&mut wanted, None, &mut ids);
         ids.check()?;
-        metadata.configuration.insert(MAX_ID.into(), ids.max.to_string());
+        metadata.configuration.insert(MAX_COLUMN_ID.into(), ids.max.to_string());
         Ok(wanted.to_string())
     }
 
@@ -130,7 +136,7 @@ impl Log {
     pub fn file_columns(&self, facts: &Facts, fitted: Option<&Metadata>, schema: &Schema) -> Result<FileColumns> {
         let base = Base::of(facts).map(|base| fitted.map_or(base.schema, |metadata| metadata.schema_string.clone()));
         let stored = base.map(|base| Ok(Arc::new(stored(schema, &parse(&base)?)?)));
-        Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts) })
+        Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts, schema) })
     }
 }
 
@@ -167,22 +173,18 @@ pub(super) fn comparable(schema: &str) -> String {
     parsed.to_string()
 }
 
-/// The names of top-level columns by their names in data files.
-pub(super) fn logical_roots(facts: &Facts) -> Result<HashMap<String, String>> {
-    let Some(base) = Base::of(facts) else { return Ok(HashMap::new()) };
+/// The names that the table has for a path of names in data files; `None` where it has no such column.
+pub(super) fn logical_path(facts: &Facts, path: &[String]) -> Result<Option<Vec<String>>> {
+    let Some(base) = Base::of(facts) else { return Ok(Some(path.to_vec())) };
     let schema = parse(&base.schema)?;
-    let pair = |field: &Value| Some((physical_name(field)?.to_string(), name_of(field).to_string()));
-    Ok(fields(&schema).iter().filter_map(pair).collect())
-}
-
-/// The names in data files of top-level columns, in a table with this metadata.
-pub(super) fn physical_roots(protocol: &Protocol, metadata: &Metadata) -> Result<HashMap<String, String>> {
-    if mode(protocol, metadata).is_none() {
-        return Ok(HashMap::new());
+    let (mut within, mut names) = (Some(&schema), Vec::with_capacity(path.len()));
+    for physical in path {
+        let mut fields = within.map(fields).unwrap_or_default().iter();
+        let Some(field) = fields.find(|f| physical_name(f) == Some(physical)) else { return Ok(None) };
+        names.push(name_of(field).to_string());
+        within = field.get("type");
     }
-    let schema = parse(&metadata.schema_string)?;
-    let pair = |field: &Value| Some((name_of(field).to_string(), physical_name(field)?.to_string()));
-    Ok(fields(&schema).iter().filter_map(pair).collect())
+    Ok(Some(names))
 }
 
 /// Ids and names for columns that have none.

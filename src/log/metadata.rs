@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -15,11 +15,9 @@ use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
 
-/// The table's columns in Arrow's types, without what the schema notes beside them.
+/// The table's columns as a view has them: Arrow's types, without what the schema notes beside them.
 pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
-    let schema = kernel::arrow_schema(&mapping::logical(&metadata.schema_string)?.to_string())?;
-    let plain = |field: &Field| Field::new(field.name(), field.data_type().clone(), field.is_nullable());
-    Ok(Arc::new(Schema::new(schema.fields().iter().map(|f| plain(f)).collect::<Vec<_>>())))
+    kernel::arrow_schema(&mapping::logical(&metadata.schema_string)?.to_string()).map(Arc::new)
 }
 
 impl Log {

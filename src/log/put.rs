@@ -9,7 +9,6 @@
 //!                                              absent: same bytes again, until the deadline ► Unknown
 //! ```
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
 use super::entry::{self, AddAction, Lines, Metadata, Protocol, PutAdd, RemoveAction, TxnAction};
 use super::facts::HeadMark;
 use super::upkeep::Upkeep;
-use super::{Facts, LOG_DIR, LiveFile, Log, mapping, version_path};
+use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
 use crate::store::store_error;
@@ -119,7 +118,7 @@ impl Log {
             };
             lines.push("remove", &remove)?;
         }
-        for add in self.with_stored_names(facts, proposal)?.iter() {
+        for add in &proposal.adds {
             let base_row_id = upkeep.take_row_ids(entry::FileStats::read(&add.stats).records)?;
             let default_row_commit_version = base_row_id.map(|_| version);
             lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
@@ -128,23 +127,6 @@ impl Log {
             lines.push("domainMetadata", &domain)?;
         }
         Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into(), upkeep })
-    }
-
-    /// The files added, with partition values by the columns' names in data files.
-    fn with_stored_names<'a>(&self, facts: &Facts, proposal: &'a Proposal) -> Result<Cow<'a, [AddAction]>> {
-        let adds = Cow::Borrowed(proposal.adds.as_slice());
-        let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
-        let (Some(metadata), Some(protocol)) = (metadata, &facts.protocol) else { return Ok(adds) };
-        if metadata.partition_columns.is_empty() {
-            return Ok(adds);
-        }
-        let names = mapping::physical_roots(protocol, metadata)?;
-        let stored = |column: &String| names.get(column).unwrap_or(column).clone();
-        let renamed = adds.iter().map(|add| {
-            let values = add.partition_values.iter().map(|(column, value)| (stored(column), value.clone()));
-            AddAction { partition_values: values.collect(), ..add.clone() }
-        });
-        Ok(Cow::Owned(renamed.collect()))
     }
 
     /// Puts `entry`, made of `proposal` for the version after `facts`, and moves `facts` on when it is committed. The one

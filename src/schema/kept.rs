@@ -42,6 +42,11 @@ pub fn is_variant(field: &Field) -> bool {
     field.metadata().get(EXTENSION).is_some_and(|name| name == VARIANT)
 }
 
+/// The field, marked as a `variant`.
+pub(crate) fn as_variant(field: Field) -> Field {
+    field.with_metadata([(EXTENSION.to_string(), VARIANT.to_string())].into())
+}
+
 /// What is wrong with a name in a table's schema; `None` for a good one.
 pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     let is_bad = name.is_empty() || name.chars().any(|c| " ,;{}()\n\t=".contains(c) || c.is_control());
@@ -171,8 +176,7 @@ fn kept_variant(field: &Field, name: &str) -> Result<Field, String> {
     }
     let member = |name: &str| Field::new(name, T::Binary, false);
     let storage = T::Struct(Fields::from(vec![member("metadata"), member("value")]));
-    let mark = [(EXTENSION.to_string(), VARIANT.to_string())];
-    Ok(Field::new(name, storage, field.is_nullable()).with_metadata(mark.into()))
+    Ok(as_variant(Field::new(name, storage, field.is_nullable())))
 }
 
 /// A type in an error's message, which a hostile one must not flood.

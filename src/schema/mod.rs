@@ -13,10 +13,18 @@ use crate::continuity::stamp;
 use crate::error::{Error, Result};
 
 pub(crate) use conform::fits;
+pub(crate) use kept::as_variant;
 pub use kept::{MAX_DEPTH, Unkept, is_variant, kept_field, kept_type};
 
 /// Columns as data files hold them, by their names in the table; `None` where files hold them as they are.
 pub type StoredFields = Option<Arc<BTreeMap<String, FieldRef>>>;
+
+/// The view's columns among those of its changelog.
+pub(crate) fn view_columns(changelog: &Schema) -> SchemaRef {
+    let ours = |name: &str| stamp::row_columns().iter().any(|column| column.name() == name);
+    let columns: Vec<FieldRef> = changelog.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
+    Arc::new(Schema::new(columns))
+}
 
 /// A named relation that changes step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]

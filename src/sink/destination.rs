@@ -1,15 +1,12 @@
 //! A table that was looked at, before it is known what is delivered to it.
 
-use arrow::datatypes::Schema;
-
 use super::commit::Core;
 use super::{SinkSettings, Target};
 use crate::clock::World;
 use crate::continuity::plan::{self, Identity, Standing};
-use crate::continuity::stamp::row_columns;
 use crate::error::{Error, Result};
 use crate::log::{Access, Facts, Location, Log, table_schema};
-use crate::schema::View;
+use crate::schema::{View, view_columns};
 
 /// A table that was looked at; what it is decides which view is delivered to it.
 #[derive(Debug)]
@@ -58,10 +55,7 @@ impl Destination {
             return Err(Error::refused("there is no table of ours to follow; load it with a snapshot"));
         };
         plan::check_follow(ours, &self.identity(key))?;
-        let ours = |name: &str| row_columns().iter().any(|c| c.name() == name);
-        let columns = table_schema(metadata)?;
-        let columns: Vec<_> = columns.fields().iter().filter(|f| !ours(f.name())).cloned().collect();
-        let view = View::new(name, &Schema::new(columns), key.to_vec())?;
+        let view = View::new(name, &view_columns(&*table_schema(metadata)?), key.to_vec())?;
         Ok(self.deliver(view))
     }
 

@@ -82,8 +82,10 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
             .property("delta.rowTracking.materializedRowCommitVersionColumnName", "_row-version-1")
             .domain("delta.rowTracking", mark.clone())
     };
-    let clustered = Foreign::with(&["clustering", "domainMetadata"])
-        .domain("delta.clustering", json!({ "clusteringColumns": [["id"]], "domainName": "delta.clustering" }));
+    let clustered = Foreign::with(&["clustering", "domainMetadata"]).domain(
+        "delta.clustering",
+        json!({ "clusteringColumns": [["Id"], ["info", "a"]], "domainName": "delta.clustering" }),
+    );
     let everything = Foreign {
         time: Some(far),
         file: tracked,
@@ -95,7 +97,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
             .property("delta.enableChangeDataFeed", "true")
             .property("delta.checkpointPolicy", "v2")
             .domain("delta.rowTracking", mark)
-            .domain("delta.clustering", json!({ "clusteringColumns": [["col-1"]] }))
+            .domain("delta.clustering", json!({ "clusteringColumns": [["col-1"], ["col-3", "col-4"]] }))
     };
     let legacy = Foreign {
         protocol: json!({ "minReaderVersion": 2, "minWriterVersion": 5 }),
@@ -150,6 +152,7 @@ async fn tables_with_features_are_reloaded_and_every_reader_reads_them() {
     for add in clustered.iter().skip(1).flat_map(|e| actions(e, "add")) {
         let stats: Value = serde_json::from_str(add["stats"].as_str().unwrap()).unwrap();
         assert!(stats["minValues"].get("id").is_some() && stats["minValues"].get("name").is_none(), "{stats}");
+        assert!(stats["nullCount"]["info"]["a"].is_number(), "a field of a struct has statistics too: {stats}");
     }
     let removed = &entries(tables[1].1.location.store()).await[1];
     let removed = actions(removed, "remove").next().unwrap();
@@ -332,7 +335,8 @@ async fn what_is_not_kept_is_refused_by_its_name_and_remedy_before_a_byte_is_wri
         (unknown_type, "geospatial"),
         (later, ""),
         (clustering(json!([["old"]])), "CLUSTER BY NONE"),
-        (clustering(json!([["info", "a"]])), "info.a"),
+        (clustering(json!([["info", "tags"]])), "info.tags"),
+        (clustering(json!([["info", "gone"]])), "info.gone"),
         (clustering(json!([["info"]])), "info"),
         (timeless, "delta.enableInCommitTimestamps"),
         (Foreign::with(&[]).property("delta.setTransactionRetentionDuration", "interval 1 day"), "UNSET TBLPROPERTIES"),

@@ -16,6 +16,7 @@ mod flights;
 mod foreign;
 mod golden;
 mod histories;
+mod interplay;
 mod kills;
 mod partitions;
 mod program;

@@ -1,8 +1,6 @@
 //! Partitioned tables, as independent readers see them.
 
 use std::fs;
-use std::io::Write;
-use std::process::Stdio;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -108,18 +106,7 @@ fn total(sink: &Sink) -> String {
 
 /// What `partitions.py` answers for these tables and their predicates.
 fn ask(readers: &Readers, lines: &[String]) -> Value {
-    let mut child = readers
-        .command("partitions.py", &[])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    serde_json::from_str(&readers.tell("partitions.py", &[], &lines.join("\n"))).unwrap()
 }
 
 fn select(rows: &RecordBatch, places: &[u32]) -> RecordBatch {
@@ -287,7 +274,7 @@ async fn several_partition_columns_live_through_reloads_appends_and_checkpoints(
         }
     };
     check(&before);
-    let ran = readers.command("partitions.py", &["checkpoint", &table.path()]).output().unwrap();
+    let ran = readers.command("maintain.py", &["checkpoint", &table.path()]).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     check(&before);
     let (rows, _) = table.state().await;

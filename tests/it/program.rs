@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -291,11 +291,21 @@ impl Readers {
         python.map(|python| Self { python })
     }
 
-    /// A call of `read.py`.
+    /// A call of one of the scripts.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(script)).args(args);
         command
+    }
+
+    /// What a script prints when it is given `lines` to read.
+    pub(crate) fn tell(&self, script: &str, args: &[&str], lines: &str) -> String {
+        let mut command = self.command(script, args);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(0), "{script} {args:?}: {}{}", ran.stdout, ran.stderr);
+        ran.stdout
     }
 
     /// What `read.py` prints.

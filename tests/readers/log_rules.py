@@ -186,7 +186,7 @@ class Check:
                 kept = ("cutover.generation", "cutover.step", "cutover.commit")
                 if any(metadata["configuration"].get(k) != self.properties.get(k) for k in kept):
                     self.problem(version, f"a {kind} changes {', '.join(kept)}")
-                self.grown(version, kind, metadata)
+                self.changed(version, stamp, metadata)
                 self.metadata, self.properties = metadata, metadata["configuration"]
 
         # R2: the running digest.
@@ -222,16 +222,23 @@ class Check:
         if any(t.get("lastUpdated") is not None for a, t in txns.items() if a in (STEP, EPOCH)):
             self.problem(version, "a txn of ours has lastUpdated")
 
-    def grown(self, version, kind, metadata):
-        """R5: between reloads metadata change only by the nullable columns that an append adds behind the others."""
-        before = self.metadata
+    def changed(self, version, stamp, metadata):
+        """R5: between reloads metadata change by the nullable columns that an append adds behind the others, and by the
+        name that an adoption gives."""
+        before, kind = self.metadata, stamp["kind"]
         if before is None:
             return
         old, new = (json.loads(m["schemaString"])["fields"] for m in (before, metadata))
-        others = ("id", "name", "description", "format", "partitionColumns", "configuration", "createdTime")
-        if any(before.get(k) != metadata.get(k) for k in others):
-            self.problem(version, f"R5: a {kind} changes more than columns")
-        if kind != "append" or new[: len(old)] != old or not all(f["nullable"] for f in new[len(old) :]):
+        # Ids of mapped columns grow with the columns.
+        free = "cutover.connector" if "adopt" in stamp else "delta.columnMapping.maxColumnId"
+        without = lambda properties: {k: v for k, v in properties.items() if k != free}
+        others = ("id", "name", "description", "format", "partitionColumns", "createdTime")
+        if any(before.get(k) != metadata.get(k) for k in others) or (
+            without(before["configuration"]) != without(metadata["configuration"])
+        ):
+            self.problem(version, f"R5: a {kind} changes more than {free} and columns")
+        grows = kind == "append" and new[: len(old)] == old and all(f["nullable"] for f in new[len(old) :])
+        if not (grows or ("adopt" in stamp and new == old)):
             self.problem(version, f"R5: a {kind} changes the columns from {old} to {new}")
 
     def reload_properties(self, version, stamp, metadata):

@@ -2,7 +2,6 @@
 
     partitions.py < LINES           each line: a table's path, then predicates in SQL, separated by tabs
     partitions.py make TABLE        makes a foreign table (id bigint, p string, q date) that is partitioned by p
-    partitions.py checkpoint TABLE  writes a checkpoint, by deltalake
 
 For each table and engine it gives rows and digest of the whole, and the predicates whose rows are not those that the
 same predicate, evaluated by DuckDB in memory, leaves of the whole: what an engine skips by partition must not matter.
@@ -56,18 +55,9 @@ def make(table):
     deltalake.write_deltalake(table, rows, partition_by=["p"])
 
 
-def checkpoint(table):
-    import deltalake
-
-    deltalake.DeltaTable(table).create_checkpoint()
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["make"]:
         make(sys.argv[2])
-        sys.exit()
-    if sys.argv[1:2] == ["checkpoint"]:
-        checkpoint(sys.argv[2])
         sys.exit()
     answers = {}
     for line in sys.stdin:

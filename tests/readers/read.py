@@ -3,12 +3,13 @@
     read.py ENGINE TABLE [--version N] [--columns a,b] [--where SQL]     rows and digest of what the engine reads
     read.py state ENGINE TABLE --key id [--version N]                    the same of the view's current state
     read.py poll ENGINE TABLE --allow N[,N...] --until-file PATH         reads on until PATH exists
-    read.py many ENGINE                                                  reads each table that a line of stdin names
+    read.py many ENGINE[,ENGINE...]                                      reads each table that a line of stdin names
     read.py log TABLE                                                    the rules of PROTOCOL.md in the log
 
 ENGINE is duckdb, chdb, polars or deltalake (its SQL). `many` takes lines of a path, or of a path, a tab and a version, and
-answers each with a line {table, rows, digest, columns} or {table, error}; as ENGINE it also knows `parquet`, plain files
-in a folder, and `about`, what deltalake says of a table beside its rows. `poll` says "reading" on stderr after its first read, and exits with 1
+answers each with a line an engine: {table, engine, rows, digest, columns, plain} or {table, engine, error}, where `plain`
+is the digest of the columns that are not nested; as ENGINE it also knows `parquet`, plain files in a folder, and `about`,
+what deltalake says of a table beside its rows. `poll` says "reading" on stderr after its first read, and exits with 1
 when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
 map type and reads a map as a list of structs, whose digest is another.
 """
@@ -75,12 +76,12 @@ def read_deltalake(table, version, columns, where):
     return pa.table(plain, names=rows.column_names)
 
 
-def read_chdb(table, version, columns, where):
+def read_chdb(table, version, columns, where, strings_are="text"):
     import chdb
 
     path = str(pathlib.Path(table).resolve()).replace("\\", "\\\\").replace("'", "\\'")
     at = "" if version is None else f", delta_lake_snapshot_version = {version}"
-    settings = f"output_format_arrow_string_as_string = 1{at}"
+    settings = f"output_format_arrow_string_as_string = {int(strings_are == 'text')}{at}"
     query = f"SELECT {quoted(columns)} FROM deltaLakeLocal('{path}') WHERE {where} SETTINGS {settings}"
     # It reads files below the working directory only.
     with contextlib.chdir("/"):
@@ -137,18 +138,21 @@ def one_of_many(engine, table, version):
             import pyarrow.parquet
 
             return summary(pyarrow.parquet.read_table(table))
-        return summary(read(engine, table, version))
+        rows = read(engine, table, version)
+        plain = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+        return summary(rows) | {"plain": digest.of(rows.select(plain))}
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def many(engine):
+def many(engines):
     for line in sys.stdin:
         table, _, version = line.rstrip("\n").partition("\t")
-        answer = one_of_many(engine, table, int(version) if version else None)
-        print(json.dumps({"table": table, **answer}), flush=True)
+        for engine in engines:
+            answer = one_of_many(engine, table, int(version) if version else None)
+            print(json.dumps({"table": table, "engine": engine, **answer}), flush=True)
 
 
 def poll(engine, table, allowed, until):
@@ -190,11 +194,11 @@ def main():
             parsed.add_argument("--allow", type=lambda t: {int(n) for n in t.split(",")}, required=True)
             parsed.add_argument("--until-file", type=pathlib.Path, required=True)
     modes.add_parser("log").add_argument("table", type=pathlib.Path)
-    modes.add_parser("many").add_argument("engine", choices=[*ENGINES, "parquet", "about"])
+    modes.add_parser("many").add_argument("engines", type=split)
     args = parser.parse_args()
 
     if args.mode == "many":
-        return many(args.engine)
+        return many(args.engines)
     if args.mode == "log":
         answer = log_rules.check(args.table)
     elif args.mode == "poll":
