@@ -87,7 +87,7 @@ proptest! {
             let texts: Vec<&str> = texts.collect();
             let numbers: Vec<i128> = numbers.iter().map(|(number, bits)| number >> bits).collect();
             // Each value comes more than once, and one of 13 rows is null.
-            let row = |i: usize| (i % 13 > 0).then_some(i);
+            let row = |i: usize| (!i.is_multiple_of(13)).then_some(i);
             let text = |i: usize| texts[i / steps.0 * 7 % texts.len()];
             let number = |i: usize| numbers[i / steps.1 * 7 % numbers.len()];
             let column: StringArray = (0..2_000).map(|i| row(i).map(text)).collect();
