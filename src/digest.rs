@@ -115,60 +115,123 @@ fn add_cells(rows: &mut [u128], column: &ArrayRef, key: u128) -> Result<()> {
     fn add<V>(
         rows: &mut [u128],
         nulls: Option<&arrow::buffer::NullBuffer>,
-        key: u128,
         values: impl Iterator<Item = V>,
-        cell_of: impl Fn(V) -> u128,
+        mut term_of: impl FnMut(V) -> u128,
     ) {
         match nulls.filter(|n| n.null_count() > 0) {
             None => {
                 for (row, value) in rows.iter_mut().zip(values) {
-                    *row = row.wrapping_add(cell_of(value).wrapping_mul(key));
+                    *row = row.wrapping_add(term_of(value));
                 }
             }
             Some(nulls) => {
                 for ((row, value), valid) in rows.iter_mut().zip(values).zip(nulls.iter()) {
                     if valid {
-                        *row = row.wrapping_add(cell_of(value).wrapping_mul(key));
+                        *row = row.wrapping_add(term_of(value));
                     }
                 }
             }
         }
     }
     let nulls = column.nulls();
+    let term = |cell: u128| cell.wrapping_mul(key);
     macro_rules! primitive {
         ($t:ty, $cell_of:expr) => {
-            add(rows, nulls, key, column.as_primitive::<$t>().values().iter().copied(), $cell_of)
+            add(rows, nulls, column.as_primitive::<$t>().values().iter().copied(), |v| term($cell_of(v)))
         };
     }
     match column.data_type() {
-        DataType::Boolean => add(rows, nulls, key, column.as_boolean().values().iter(), |v| cell(1, u64::from(v))),
+        DataType::Boolean => add(rows, nulls, column.as_boolean().values().iter(), |v| term(cell(1, u64::from(v)))),
         DataType::Int8 => primitive!(Int8Type, |v| integer_cell(i64::from(v))),
         DataType::Int16 => primitive!(Int16Type, |v| integer_cell(i64::from(v))),
         DataType::Int32 => primitive!(Int32Type, |v| integer_cell(i64::from(v))),
         DataType::Int64 => primitive!(Int64Type, integer_cell),
         DataType::Decimal128(_, scale) => {
             let scale = scale.unsigned_abs();
-            primitive!(Decimal128Type, |v| decimal_cell(v, scale));
+            let values = column.as_primitive::<Decimal128Type>().values().iter().copied();
+            let term_of = |v| term(decimal_cell(v, scale));
+            let mut memory = Memory::new(term_of(0));
+            add(rows, nulls, values, |v| match u64::try_from(v) {
+                Ok(short) => memory.term(short, || term_of(v)),
+                Err(_) => term_of(v),
+            });
         }
         DataType::Float32 => primitive!(Float32Type, |v| float_cell(f64::from(v))),
         DataType::Float64 => primitive!(Float64Type, float_cell),
         DataType::Utf8 => {
             let strings = column.as_string::<i32>();
-            let values = (0..strings.len()).map(|i| strings.value(i));
-            add(rows, nulls, key, values, |v| cell(5, XxHash3_64::oneshot(v.as_bytes())));
+            let term_of = |text: &[u8]| term(cell(5, XxHash3_64::oneshot(text)));
+            let (bytes, offsets) = (strings.values().as_slice(), strings.value_offsets());
+            let spans = || offsets.iter().zip(offsets.iter().skip(1)).map(|(from, to)| (*from as usize, *to as usize));
+            // Lengths on both sides of the bound would cost more in wrong guesses than the memory saves.
+            if spans().fold(true, |all, (from, to)| all & (to - from < 8)) {
+                let mut memory = Memory::new(term_of(&[]));
+                add(rows, nulls, spans(), |(from, to)| {
+                    let short = short_text(to - from, bytes.get(from..).unwrap_or_default());
+                    memory.term(short, || term_of(bytes.get(from..to).unwrap_or_default()))
+                });
+            } else {
+                add(rows, nulls, (0..strings.len()).map(|i| strings.value(i)), |text| term_of(text.as_bytes()));
+            }
         }
         DataType::Binary => {
             let values = column.as_binary::<i32>();
-            add(rows, nulls, key, (0..values.len()).map(|i| values.value(i)), |v| cell(6, XxHash3_64::oneshot(v)));
+            add(rows, nulls, (0..values.len()).map(|i| values.value(i)), |v| term(cell(6, XxHash3_64::oneshot(v))));
         }
         DataType::Date32 => primitive!(Date32Type, |v| cell(7, i64::from(v) as u64)),
         DataType::Timestamp(_, zone) => {
             let tag = if zone.is_some() { 8 } else { 9 };
             primitive!(TimestampMicrosecondType, |v| cell(tag, v as u64));
         }
-        _ => add(rows, nulls, key, nested_cells(column)?.into_iter(), |v| v),
+        _ => add(rows, nulls, nested_cells(column)?.into_iter(), term),
     }
     Ok(())
+}
+
+/// What the values seen last add to their rows' sums: a column of few values needs few hashes.
+struct Memory {
+    slots: [(u64, u128); SLOTS],
+    /// How many values more may be unknown before the column counts as one with many.
+    trust: usize,
+}
+
+const SLOTS: usize = 128;
+/// Multiplying by it spreads numbers that differ little.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Memory {
+    /// A memory that knows what 0 adds.
+    fn new(term: u128) -> Self {
+        Self { slots: [(0, term); SLOTS], trust: SLOTS }
+    }
+
+    /// What `value` adds, told by `term` where that is not known.
+    #[inline(always)]
+    fn term(&mut self, value: u64, term: impl FnOnce() -> u128) -> u128 {
+        if self.trust == 0 {
+            return term();
+        }
+        let slot = value.wrapping_mul(GOLDEN) >> (64 - SLOTS.ilog2());
+        match self.slots.get_mut(slot as usize) {
+            Some((known, term)) if *known == value => *term,
+            Some(slot) => {
+                self.trust -= 1;
+                *slot = (value, term());
+                slot.1
+            }
+            None => term(),
+        }
+    }
+}
+
+/// A text of fewer than eight bytes as a number with its length; `onward` begins with it.
+#[inline(always)]
+fn short_text(length: usize, onward: &[u8]) -> u64 {
+    let word = match onward.first_chunk() {
+        Some(bytes) => u64::from_le_bytes(*bytes) & !(u64::MAX << (8 * length)),
+        None => onward.iter().take(length).rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    word | (length as u64) << 56
 }
 
 fn integer_cell(value: i64) -> u128 {

@@ -73,6 +73,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn values_that_come_again_count_as_they_did(
+        texts in proptest::collection::vec("[\\x00aä]{0,4}|[\\x00ab]{7}|.{0,12}", 1..300),
+        numbers in proptest::collection::vec((any::<i128>(), 0u32..128), 1..300),
+        steps in (1usize..50, 1usize..50),
+    ) {
+        const KEY: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
+        for most in [7, usize::MAX] {
+            let texts = texts.iter().filter(|text| text.len() <= most).map(String::as_str).chain([""]);
+            let texts: Vec<&str> = texts.collect();
+            let numbers: Vec<i128> = numbers.iter().map(|(number, bits)| number >> bits).collect();
+            // Each value comes more than once, and one of 13 rows is null.
+            let row = |i: usize| (!i.is_multiple_of(13)).then_some(i);
+            let text = |i: usize| texts[i / steps.0 * 7 % texts.len()];
+            let number = |i: usize| numbers[i / steps.1 * 7 % numbers.len()];
+            let column: StringArray = (0..2_000).map(|i| row(i).map(text)).collect();
+            let decimals: Decimal128Array = (0..2_000).map(|i| row(i).map(number)).collect();
+            let decimals = decimals.with_data_type(DataType::Decimal128(38, 3));
+            let (mut of_texts, mut of_decimals) = (vec![0u128; 1_999], vec![0u128; 1_999]);
+            add_cells(&mut of_texts, &(Arc::new(column.slice(1, 1_999)) as ArrayRef), KEY).unwrap();
+            add_cells(&mut of_decimals, &(Arc::new(decimals.slice(1, 1_999)) as ArrayRef), KEY).unwrap();
+            for i in 1..2_000 {
+                let hash = |i: usize| cell(5, XxHash3_64::oneshot(text(i).as_bytes())).wrapping_mul(KEY);
+                prop_assert_eq!(of_texts[i - 1], row(i).map_or(0, hash));
+                let cell = |i: usize| wide_decimal_cell(number(i), 3).wrapping_mul(KEY);
+                prop_assert_eq!(of_decimals[i - 1], row(i).map_or(0, cell));
+            }
+        }
+    }
+}
+
 #[test]
 fn every_nan_is_one_value_and_null_is_not_zero() {
     let other_nan = f64::from_bits(f64::NAN.to_bits() | 1);

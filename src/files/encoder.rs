@@ -14,7 +14,7 @@ use super::groups::RowGroups;
 use super::partition::{PartitionValues, Partitioning};
 use super::relabel::relabel;
 use super::spread::{Share, Spread};
-use super::stats::FileStats;
+use super::stats::{FileStats, text_ranges};
 use super::upload::{Overlap, Upload};
 use super::{DataFile, FileSettings, Written};
 use crate::clock::World;
@@ -258,8 +258,14 @@ impl OpenFile {
 
     pub(super) fn add(&mut self, slice: &RecordBatch) -> Result<()> {
         let slice = as_stored(slice, &self.stored)?;
-        self.stats.add(&slice);
-        self.writer.write(&slice).map_err(|e| not_encoded(&self.name, e))?;
+        let mut start = 0;
+        while start < slice.num_rows() {
+            let piece = slice.slice(start, self.writer.room().min(slice.num_rows() - start));
+            let texts = text_ranges(&piece);
+            self.stats.add(&piece, &texts);
+            self.writer.write(&piece, &texts).map_err(|e| not_encoded(&self.name, e))?;
+            start += piece.num_rows();
+        }
         if self.writer.memory_size() >= ROW_GROUP_BYTES {
             self.writer.flush().map_err(|e| not_encoded(&self.name, e))?;
         }

@@ -1,10 +1,10 @@
-//! Row groups of a file, in place of `ArrowWriter`'s: the bounds of texts come from [`text_bounds`], since the
+//! Row groups of a file, in place of `ArrowWriter`'s: the bounds of texts come from [`super::stats`], since the
 //! library compares each value with both of them, which shows in the time that a file takes.
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves};
@@ -15,7 +15,7 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
-use super::stats::{Prefix, Range, text_bounds, widen};
+use super::stats::{Prefix, Range, widen};
 use super::upload::PartBuffer;
 
 /// Rows in, row groups out, into a buffer.
@@ -56,21 +56,20 @@ impl RowGroups {
         Ok(Self { schema: Arc::clone(schema), file, factory, most_rows, open: None })
     }
 
-    /// Adds rows of the schema.
-    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut start = 0;
-        while start < batch.num_rows() {
-            let open = match self.open.take() {
-                Some(open) => open,
-                None => self.begin()?,
-            };
-            let rows = (batch.num_rows() - start).min(self.most_rows - open.rows);
-            let open = self.open.insert(open);
-            open.add(&self.schema, &batch.slice(start, rows))?;
-            start += rows;
-            if open.rows == self.most_rows {
-                self.flush()?;
-            }
+    /// How many rows the next [`RowGroups::write`] may add: those that the row group has room for.
+    pub(super) fn room(&self) -> usize {
+        self.most_rows - self.open.as_ref().map_or(0, |open| open.rows)
+    }
+
+    /// Adds rows of the schema, no more than there is room for; `texts` are their `text_ranges`.
+    pub(super) fn write(&mut self, batch: &RecordBatch, texts: &[Range<Prefix>]) -> Result<()> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin()?,
+        };
+        self.open.insert(open).add(&self.schema, batch, texts)?;
+        if self.room() == 0 {
+            self.flush()?;
         }
         Ok(())
     }
@@ -139,16 +138,16 @@ impl fmt::Debug for RowGroups {
 }
 
 impl Group {
-    fn add(&mut self, schema: &SchemaRef, batch: &RecordBatch) -> Result<()> {
+    fn add(&mut self, schema: &SchemaRef, batch: &RecordBatch, texts: &[Range<Prefix>]) -> Result<()> {
         let mut leaves = self.leaves.iter_mut();
-        for ((field, column), text) in schema.fields().iter().zip(batch.columns()).zip(&mut self.texts) {
+        let columns = schema.fields().iter().zip(batch.columns());
+        for ((field, column), (bounds, text)) in columns.zip(self.texts.iter_mut().zip(texts)) {
             for (values, leaf) in compute_leaves(field, column)?.iter().zip(leaves.by_ref()) {
                 leaf.write(values)?;
             }
-            if let Some(bounds) = text {
+            if let Some(bounds) = bounds {
                 bounds.nulls += column.null_count() as u64;
-                let found = text_bounds(column.as_string::<i32>());
-                widen(&mut bounds.range, found.map(|(min, max)| (Prefix::of(min), Prefix::of(max))));
+                widen(&mut bounds.range, text.clone());
             }
         }
         self.rows += batch.num_rows();
@@ -177,6 +176,7 @@ mod tests {
     use arrow::datatypes::Field;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+    use super::super::stats::text_ranges;
     use super::*;
 
     #[test]
@@ -196,8 +196,11 @@ mod tests {
             RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
         let properties = WriterProperties::builder().set_max_row_group_row_count(Some(3)).build();
         let mut groups = RowGroups::new(&batch.schema(), properties).unwrap();
-        groups.write(&batch.slice(0, 1)).unwrap();
-        groups.write(&batch.slice(1, 5)).unwrap();
+        for (start, rows) in [(0, 1), (1, 2), (3, 3)] {
+            let piece = batch.slice(start, rows);
+            assert!(rows <= groups.room());
+            groups.write(&piece, &text_ranges(&piece)).unwrap();
+        }
         let (_, bytes) = groups.into_inner().unwrap().into_parts();
         let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
 

@@ -65,11 +65,11 @@ impl FileStats {
         Self { rows: 0, members: fields.into_iter().map(column).collect() }
     }
 
-    /// Adds a batch of the schema given to [`FileStats::new`].
-    pub(super) fn add(&mut self, batch: &RecordBatch) {
+    /// Adds a batch that begins with the columns given to [`FileStats::new`]; `texts` are its [`text_ranges`].
+    pub(super) fn add(&mut self, batch: &RecordBatch, texts: &[Range<Prefix>]) {
         self.rows += batch.num_rows() as u64;
-        for (member, column) in self.members.iter_mut().zip(batch.columns()) {
-            member.add(column);
+        for ((member, column), text) in self.members.iter_mut().zip(batch.columns()).zip(texts) {
+            member.add(column, text);
         }
     }
 
@@ -112,11 +112,12 @@ impl Member {
         Self { name: json(field.name()), kind }
     }
 
-    fn add(&mut self, column: &ArrayRef) {
+    /// Adds values; `text` is their [`text_range`].
+    fn add(&mut self, column: &ArrayRef, text: &Range<Prefix>) {
         match &mut self.kind {
             Kind::Leaf { nulls, bounds } => {
                 *nulls += column.null_count() as u64;
-                bounds.add(column);
+                bounds.add(column, text);
             }
             Kind::Struct(members) => {
                 let values = column.as_struct();
@@ -124,8 +125,8 @@ impl Member {
                 let hidden = values.nulls().filter(|n| n.null_count() > 0).map(|n| BooleanArray::new(!n.inner(), None));
                 for (member, field) in members.iter_mut().zip(values.columns()) {
                     match hidden.as_ref().and_then(|hidden| nullif(field, hidden).ok()) {
-                        Some(field) => member.add(&field),
-                        None => member.add(field),
+                        Some(field) => member.add(&field, &text_range(&field)),
+                        None => member.add(field, &text_range(field)),
                     }
                 }
             }
@@ -211,7 +212,7 @@ impl Bounds {
         }
     }
 
-    fn add(&mut self, column: &ArrayRef) {
+    fn add(&mut self, column: &ArrayRef, text: &Range<Prefix>) {
         match self {
             Self::Absent => {}
             Self::Integer(range) => match column.data_type() {
@@ -235,10 +236,7 @@ impl Bounds {
                 }
             }
             Self::Decimal { range, .. } => widen(range, bounds::<Decimal128Type>(column)),
-            Self::Text(range) => {
-                let found = text_bounds(column.as_string::<i32>());
-                widen(range, found.map(|(min, max)| (Prefix::of(min), Prefix::of(max))));
-            }
+            Self::Text(range) => widen(range, text.clone()),
             Self::Date(range) => widen(range, bounds::<Date32Type>(column)),
             Self::Time { range, .. } => widen(range, bounds::<TimestampMicrosecondType>(column)),
         }
@@ -270,8 +268,18 @@ fn bounds<T: ArrowNumericType>(column: &ArrayRef) -> Range<T::Native> {
     min(values).zip(max(values))
 }
 
+/// The bounds of each column's texts; `None` for columns of other types.
+pub(super) fn text_ranges(batch: &RecordBatch) -> Vec<Range<Prefix>> {
+    batch.columns().iter().map(text_range).collect()
+}
+
+fn text_range(column: &ArrayRef) -> Range<Prefix> {
+    let (min, max) = text_bounds(column.as_string_opt::<i32>()?)?;
+    Some((Prefix::of(min), Prefix::of(max)))
+}
+
 /// One pass for both ends that compares eight bytes at once: the kernels take two, which shows in a reload's time.
-pub(super) fn text_bounds(strings: &StringArray) -> Range<&str> {
+fn text_bounds(strings: &StringArray) -> Range<&str> {
     /// A text's first eight bytes, its length as far as that decides beside them, and the text.
     type Ranked<'a> = (u64, usize, &'a str);
     fn below(one: &Ranked, other: &Ranked) -> bool {

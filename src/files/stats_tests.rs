@@ -33,7 +33,8 @@ fn stats_of(columns: &[ArrayRef]) -> Read {
     let schema = Arc::new(Schema::new(vec![Field::new("c", columns[0].data_type().clone(), true)]));
     let mut stats = FileStats::new(schema.fields(), 32, &[]);
     for column in columns {
-        stats.add(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(column)]).unwrap());
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(column)]).unwrap();
+        stats.add(&batch, &text_ranges(&batch));
     }
     serde_json::from_str(&stats.to_json()).unwrap()
 }
@@ -202,7 +203,7 @@ fn dates_and_times_have_four_digit_years() {
 fn json_of(columns: Vec<(&str, ArrayRef)>, indexed: usize) -> String {
     let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
     let mut stats = FileStats::new(batch.schema_ref().fields(), indexed, &[]);
-    stats.add(&batch);
+    stats.add(&batch, &text_ranges(&batch));
     stats.to_json()
 }
 
@@ -235,7 +236,7 @@ fn the_leaves_of_structs_are_counted_and_have_bounds_of_their_own() {
     );
     let batch = RecordBatch::try_from_iter_with_nullable(columns().into_iter().map(|(n, c)| (n, c, true))).unwrap();
     let mut stats = FileStats::new(batch.schema_ref().fields(), 1, &["b".into()]);
-    stats.add(&batch);
+    stats.add(&batch, &text_ranges(&batch));
     assert_eq!(
         stats.to_json(),
         r#"{"numRecords":1,"minValues":{"a":0,"b":4},"maxValues":{"a":0,"b":4},"nullCount":{"a":0,"b":0}}"#
