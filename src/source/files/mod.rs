@@ -210,7 +210,7 @@ impl Feed {
     }
 
     fn snapshot(&self, pick: Pick) -> Result<(View, Snapshot)> {
-        let (Pick::Newest { until } | Pick::Reached { until }) = pick;
+        let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
         let folder = Folder::scan(&self.folder)?;
         let snapshot = match (folder.newest(until), folder.snapshots.first(), until) {
             (Some(snapshot), _, _) => snapshot.clone(),
@@ -223,16 +223,33 @@ impl Feed {
             }
             _ => return Err(self.nothing_landed()),
         };
+        if let Pick::Since { from, .. } = pick
+            && snapshot.step < from
+        {
+            return Err(Error::unavailable(format!(
+                "the view has other columns than {} and what follows it up to step {from}; land a snapshot of step {from} or later with the view's columns",
+                snapshot.landed
+            )));
+        }
         let view = match self.configured()? {
             Some(view) => {
-                check_configured(&folder, &snapshot.landed, Holds::Rows, snapshot.step, &view)?;
+                let checked = check_configured(&folder, &snapshot.landed, Holds::Rows, snapshot.step, &view);
+                match (checked, pick) {
+                    // The last snapshot of the columns before.
+                    (Err(e), Pick::Since { from, .. })
+                        if e.kind() == ErrorKind::Incompatible && snapshot.step == from =>
+                    {
+                        return Err(Error::unavailable(format!("{}, or land a later snapshot", e.message())));
+                    }
+                    (checked, _) => checked?,
+                }
                 view
             }
             None => self.first_view(&folder, &snapshot.landed, Holds::Rows, snapshot.step)?,
         };
         let (links, view) = match pick {
             Pick::Newest { .. } => (Vec::new(), view),
-            Pick::Reached { .. } => {
+            Pick::Reached { .. } | Pick::Since { .. } => {
                 chain::chain(&folder, view, snapshot.step, until, |file, view| self.grown(&folder, file, view))?
             }
         };
@@ -318,7 +335,7 @@ impl Feed {
         if let Some(here) = here
             && reading.compared.as_ref().is_none_or(|(step, of)| *step != after || of != view)
         {
-            if let Some(next) = at_snapshot(here, view)? {
+            if let Some(next) = at_snapshot(folder, here, view)? {
                 return Ok(Some(next));
             }
             reading.compared = Some((after, view.clone()));
@@ -351,12 +368,14 @@ impl Feed {
 }
 
 /// The view of a snapshot of the very step that is reached, where changes do not lead to it. A column that it adds without
-/// values is told with the first changes that have it.
-fn at_snapshot(snapshot: &SnapshotFile, known: &View) -> Result<Option<NextView>> {
-    let view = match views::view_of(&snapshot.landed, Holds::Rows, known) {
+/// values is told with the first changes that have it, and one that begins with the changes behind it is not removed.
+fn at_snapshot(folder: &Folder, snapshot: &SnapshotFile, known: &View) -> Result<Option<NextView>> {
+    let both = views::known_at(folder, snapshot, known)
+        .and_then(|known| Ok((views::view_of(&snapshot.landed, Holds::Rows, &known)?, known)));
+    let (view, known) = match both {
         // Nothing needs the snapshot to go on.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable) => return Ok(None),
-        view => view?,
+        both => both?,
     };
     let is_filled = match Difference::between(known.schema(), view.schema()).added() {
         Some(added) if added.is_empty() || !views::is_filled(snapshot, &view, &added)? => return Ok(None),
