@@ -233,16 +233,20 @@ impl Feed {
         }
         let view = match self.configured()? {
             Some(view) => {
-                let checked = check_configured(&folder, &snapshot.landed, Holds::Rows, snapshot.step, &view);
-                match (checked, pick) {
-                    // The last snapshot of the columns before.
-                    (Err(e), Pick::Since { from, .. })
-                        if e.kind() == ErrorKind::Incompatible && snapshot.step == from =>
-                    {
-                        return Err(Error::unavailable(format!("{}, or land a later snapshot", e.message())));
-                    }
-                    (checked, _) => checked?,
+                let SnapshotFile { step, landed } = &snapshot;
+                let mut checked = check_configured(&folder, landed, Holds::Rows, *step, &view);
+                if pick == (Pick::Since { from: *step, until }) {
+                    // It may be the last one of the columns before, which NDJSON and types tell only where rows are read.
+                    let first = || Batches::new(landed, Shape::Rows(view.clone())).next().transpose();
+                    checked = checked.and_then(|()| first().map(drop)).map_err(|e| match e.kind() {
+                        ErrorKind::Incompatible => Error::unavailable(format!(
+                            "{}, or land a later snapshot with the view's columns",
+                            e.message()
+                        )),
+                        _ => e,
+                    });
                 }
+                checked?;
                 view
             }
             None => self.first_view(&folder, &snapshot.landed, Holds::Rows, snapshot.step)?,
