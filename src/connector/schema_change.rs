@@ -42,7 +42,9 @@ impl Pump<'_> {
     /// Loads the table with the newest state of the view that the source reaches.
     async fn reload(&mut self, place: &str, difference: &Difference) -> Result<()> {
         self.connector.check_mode()?;
-        let (view, snapshot) = self.connector.state_beyond(self.reached, self.ends_at, &self.view, place).await?;
+        let (from, until) = (self.reached, self.ends_at);
+        let pick = if difference.added().is_some() { Pick::Reached { until } } else { Pick::Since { from, until } };
+        let (view, snapshot) = self.connector.state_beyond(pick, self.reached, &self.view, place).await?;
         let stamp = ResetStamp {
             id: self.connector.world.ids.draw(),
             who: format!("schema_change = \"{}\"", SchemaChange::Reload),
@@ -73,14 +75,8 @@ impl Connector {
     /// A state at step `reached` or later whose columns are not those of `view`.
     ///
     /// Unavailable: the source has none yet.
-    async fn state_beyond(
-        &mut self,
-        reached: Step,
-        until: Option<Step>,
-        view: &View,
-        place: &str,
-    ) -> Result<(View, Snapshot)> {
-        let (found, snapshot) = self.source.snapshot(Pick::Reached { until }).await?;
+    async fn state_beyond(&mut self, pick: Pick, reached: Step, view: &View, place: &str) -> Result<(View, Snapshot)> {
+        let (found, snapshot) = self.source.snapshot(pick).await?;
         let wanted = format!("land a snapshot of step {reached} or later with the view's columns");
         if snapshot.step < reached {
             return Err(Error::unavailable(format!(

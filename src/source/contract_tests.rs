@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 use super::{Next, Pick, Source};
 use crate::change::{Changes, Op, ops_of};
 use crate::digest::Digest;
+use crate::error::ErrorKind;
 use crate::schema::View;
 use crate::step::Step;
 
@@ -38,6 +39,10 @@ pub(crate) async fn check_contract(source: &mut dyn Source, expected: &Expected)
     let (name, key, fingerprint) = (source.name().to_owned(), source.key().to_vec(), source.fingerprint().to_owned());
     let snapshot = check_snapshot(source, Pick::Newest { until: None }, expected.snapshot, expected).await;
     check_snapshot(source, Pick::Reached { until: None }, expected.reached, expected).await;
+    check_snapshot(source, Pick::Since { from: snapshot, until: None }, expected.reached, expected).await;
+    let from = Step::new(snapshot.get() + 1).unwrap();
+    let missing = source.snapshot(Pick::Since { from, until: None }).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Unavailable, "{missing}");
     for step in snapshot.get()..=expected.reached {
         let until = Some(Step::new(step).unwrap());
         check_snapshot(source, Pick::Reached { until }, step, expected).await;

@@ -82,6 +82,15 @@ pub enum Pick {
         /// The last step allowed.
         until: Option<Step>,
     },
+    /// As `Reached`, out of a snapshot of step `from` or later, because those before are of other columns than the view.
+    ///
+    /// Unavailable: there is none yet.
+    Since {
+        /// The step from which on the view is as it is.
+        from: Step,
+        /// The last step allowed.
+        until: Option<Step>,
+    },
 }
 
 /// What follows a step.

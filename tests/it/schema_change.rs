@@ -415,6 +415,33 @@ async fn a_column_with_values_in_rows_that_exist_is_not_added_as_null() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_right_before_the_first_changes_with_a_column_does_not_remove_it() {
+    for (later, at_a_restart) in [(false, false), (false, true), (true, false), (true, true)] {
+        let told = format!("a later snapshot: {later}, at a restart: {at_a_restart}");
+        let delivery = Delivery::new(SchemaChange::AddColumns);
+        delivery.snapshot(10, &[1], Shape::Plain);
+        if later {
+            delivery.insert(10, 11, 2, Shape::Plain);
+        }
+        if at_a_restart {
+            delivery.run().await.unwrap();
+        }
+        let at = if later { 11 } else { 10 };
+        if later {
+            delivery.snapshot(11, &[1, 2], Shape::Plain);
+        }
+        delivery.insert(at, at + 1, 3, Shape::Added);
+        for _ in 0..2 {
+            assert_eq!(delivery.run().await.unwrap().last_step, Some(step(at + 1)), "{told}");
+        }
+        let kinds = delivery.kinds().await;
+        assert_eq!((kinds.matches('A').count(), kinds.matches('r').count()), (1, 1), "{told}: {kinds}");
+        let (names, rows) = delivery.rows().await;
+        assert_eq!((&*names, rows.last()), ("id name extra", Some(&format!("3 n3@{0} e3@{0}", at + 1))), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_ahead_in_the_feed_bothers_no_restart_before_its_turn() {
     for policy in [SchemaChange::Fail, SchemaChange::AddColumns, SchemaChange::Reload] {
         let delivery = Delivery::new(policy);
@@ -491,6 +518,38 @@ async fn configured_columns_are_the_view_whatever_older_files_lack() {
                 "{policy}: {lost}"
             );
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configured_column_taken_away_waits_for_a_snapshot_without_it() {
+    for (old, text) in [("snapshot-11.parquet", None), ("snapshot-11.ndjson", Some("{\"id\":1,\"name\":\"n1\"}\n"))] {
+        let mut delivery = Delivery::new(SchemaChange::Reload);
+        delivery.columns = vec![("id".into(), DataType::Int64), ("name".into(), DataType::Utf8)];
+        delivery.snapshot(10, &[1], Shape::Plain);
+        delivery.insert(10, 11, 2, Shape::Plain);
+        delivery.run().await.unwrap();
+        delivery.columns.truncate(1);
+        delivery.insert(11, 12, 3, Shape::Removed);
+        let waits = delivery.run().await.unwrap_err();
+        assert_eq!(waits.kind(), ErrorKind::Unavailable, "{waits}");
+        assert!(waits.message().contains("land a snapshot of step 11 or later with the view's columns"), "{waits}");
+        match text {
+            Some(text) => fs::write(delivery.feed.path().join("v").join(old), text).unwrap(),
+            None => delivery.snapshot(11, &[1, 2], Shape::Plain),
+        }
+        let waits = delivery.run().await.unwrap_err();
+        assert_eq!(waits.kind(), ErrorKind::Unavailable, "{waits}");
+        for part in [old, "column \"name\" is not", "land a later snapshot"] {
+            assert!(waits.message().contains(part), "no {part:?} in {waits}");
+        }
+        assert_eq!(delivery.kinds().await, "ra", "{old}");
+        delivery.snapshot(12, &[1, 2, 3], Shape::Removed);
+        for _ in 0..2 {
+            assert_eq!(delivery.run().await.unwrap().last_step, Some(step(12)), "{old}");
+        }
+        assert_eq!(delivery.kinds().await.matches('r').count(), 2, "{old}");
+        assert_eq!(delivery.rows().await, ("id".to_owned(), ["1", "2", "3"].map(String::from).to_vec()), "{old}");
     }
 }
 

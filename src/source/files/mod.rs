@@ -210,7 +210,7 @@ impl Feed {
     }
 
     fn snapshot(&self, pick: Pick) -> Result<(View, Snapshot)> {
-        let (Pick::Newest { until } | Pick::Reached { until }) = pick;
+        let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
         let folder = Folder::scan(&self.folder)?;
         let snapshot = match (folder.newest(until), folder.snapshots.first(), until) {
             (Some(snapshot), _, _) => snapshot.clone(),
@@ -223,16 +223,37 @@ impl Feed {
             }
             _ => return Err(self.nothing_landed()),
         };
+        if let Pick::Since { from, .. } = pick
+            && snapshot.step < from
+        {
+            return Err(Error::unavailable(format!(
+                "the view has other columns than {} and what follows it up to step {from}; land a snapshot of step {from} or later with the view's columns",
+                snapshot.landed
+            )));
+        }
         let view = match self.configured()? {
             Some(view) => {
-                check_configured(&folder, &snapshot.landed, Holds::Rows, snapshot.step, &view)?;
+                let SnapshotFile { step, landed } = &snapshot;
+                let mut checked = check_configured(&folder, landed, Holds::Rows, *step, &view);
+                if pick == (Pick::Since { from: *step, until }) {
+                    // It may be the last one of the columns before, which NDJSON and types tell only where rows are read.
+                    let first = || Batches::new(landed, Shape::Rows(view.clone())).next().transpose();
+                    checked = checked.and_then(|()| first().map(drop)).map_err(|e| match e.kind() {
+                        ErrorKind::Incompatible => Error::unavailable(format!(
+                            "{}, or land a later snapshot with the view's columns",
+                            e.message()
+                        )),
+                        _ => e,
+                    });
+                }
+                checked?;
                 view
             }
             None => self.first_view(&folder, &snapshot.landed, Holds::Rows, snapshot.step)?,
         };
         let (links, view) = match pick {
             Pick::Newest { .. } => (Vec::new(), view),
-            Pick::Reached { .. } => {
+            Pick::Reached { .. } | Pick::Since { .. } => {
                 chain::chain(&folder, view, snapshot.step, until, |file, view| self.grown(&folder, file, view))?
             }
         };
@@ -318,7 +339,7 @@ impl Feed {
         if let Some(here) = here
             && reading.compared.as_ref().is_none_or(|(step, of)| *step != after || of != view)
         {
-            if let Some(next) = at_snapshot(here, view)? {
+            if let Some(next) = at_snapshot(folder, here, view)? {
                 return Ok(Some(next));
             }
             reading.compared = Some((after, view.clone()));
@@ -351,12 +372,14 @@ impl Feed {
 }
 
 /// The view of a snapshot of the very step that is reached, where changes do not lead to it. A column that it adds without
-/// values is told with the first changes that have it.
-fn at_snapshot(snapshot: &SnapshotFile, known: &View) -> Result<Option<NextView>> {
-    let view = match views::view_of(&snapshot.landed, Holds::Rows, known) {
+/// values is told with the first changes that have it, and one that begins with the changes behind it is not removed.
+fn at_snapshot(folder: &Folder, snapshot: &SnapshotFile, known: &View) -> Result<Option<NextView>> {
+    let both = views::known_at(folder, snapshot, known)
+        .and_then(|known| Ok((views::view_of(&snapshot.landed, Holds::Rows, &known)?, known)));
+    let (view, known) = match both {
         // Nothing needs the snapshot to go on.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unavailable) => return Ok(None),
-        view => view?,
+        both => both?,
     };
     let is_filled = match Difference::between(known.schema(), view.schema()).added() {
         Some(added) if added.is_empty() || !views::is_filled(snapshot, &view, &added)? => return Ok(None),

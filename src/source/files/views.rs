@@ -85,15 +85,44 @@ pub(crate) fn first_view(landed: &Landed, holds: Holds, name: &str, key: &[Strin
     new_view(landed, name, columns, key).map(Some)
 }
 
+/// `view` as it may have been at the snapshot's step: without the columns that begin with the changes behind it. They have
+/// them; neither the snapshot nor the file before it does.
+pub(crate) fn known_at(folder: &Folder, snapshot: &SnapshotFile, view: &View) -> Result<View> {
+    let SnapshotFile { step, landed } = snapshot;
+    let fields = view.schema().fields();
+    let Some(columns) = columns_of(landed, Holds::Rows)? else { return Ok(view.clone()) };
+    if fields.iter().all(|f| named(&columns, f.name()).is_some()) {
+        return Ok(view.clone());
+    }
+    let behind = folder.leading(*step).map_or(Ok(None), |file| columns_of(&file.landed, Holds::Changes))?;
+    let Some(behind) = behind else { return Ok(view.clone()) };
+    // A file that was delivered may be damaged, or gone.
+    let before = around(folder, *step).0.into_iter().filter(|(file, _)| *file != landed);
+    let before = before.filter_map(|(file, holds)| columns_of(file, holds).ok().flatten()).next().unwrap_or_default();
+    let begins = |name: &str| {
+        let lacks = |columns: &[FieldRef]| named(columns, name).is_none();
+        lacks(&columns) && lacks(&before) && !lacks(&behind) && !view.key().iter().any(|key| key == name)
+    };
+    let fields = fields.iter().filter(|f| !begins(f.name())).cloned().collect();
+    new_view(landed, view.name(), fields, view.key())
+}
+
 /// Every file of the folder, beginning with the newest one that ends at or before `at` and going back from there, then
 /// those behind `at` in their order.
 pub(crate) fn nearest(folder: &Folder, at: Step) -> Vec<(&Landed, Holds)> {
+    let (before, behind) = around(folder, at);
+    before.into_iter().chain(behind).collect()
+}
+
+/// The files that end at or before `at`, the newest first, and those behind it in their order.
+fn around(folder: &Folder, at: Step) -> (Vec<(&Landed, Holds)>, Vec<(&Landed, Holds)>) {
     let snapshots = folder.snapshots.iter().map(|s| (s.step, s.step, &s.landed, Holds::Rows));
     let changes = folder.changes.iter().map(|c| (c.range.from(), c.range.to(), &c.landed, Holds::Changes));
     let (mut before, mut behind): (Vec<_>, Vec<_>) = snapshots.chain(changes).partition(|(_, to, _, _)| *to <= at);
     before.sort_by_key(|(_, to, _, _)| std::cmp::Reverse(*to));
     behind.sort_by_key(|(from, _, _, _)| *from);
-    before.into_iter().chain(behind).map(|(_, _, landed, holds)| (landed, holds)).collect()
+    let file = |(_, _, landed, holds)| (landed, holds);
+    (before.into_iter().map(file).collect(), behind.into_iter().map(file).collect())
 }
 
 /// `view` in the order of `known`, as far as both have the same columns.

@@ -52,11 +52,12 @@ async fn changes_across_added_columns_lead_to_the_snapshots_and_a_restart_gets_t
         let landing = Landing::new(keyed);
         land(&landing, "snapshot-0", None, &[1], &["a"], format);
         land(&landing, "changes-0-2", Some(2), &[2], &["a"], format);
+        land(&landing, "snapshot-2", None, &[1, 2], &["a"], format);
         land(&landing, "changes-2-3", Some(3), &[3], &["b", "a"], format);
         landing.put("changes-3-4.ndjson", "{\"step\":4,\"insert\":{\"id\":4,\"b\":\"b4\"}}\n");
         land(&landing, "changes-4-5", Some(5), &[5], &["c", "a", "b"], format);
         let mut source = inferred(&landing);
-        let (mut view, first) = source.snapshot(Pick::Newest { until: None }).await.unwrap();
+        let (mut view, first) = source.snapshot(Pick::Newest { until: Some(step(0)) }).await.unwrap();
         let mut rows: BTreeSet<String> = BTreeSet::new();
         first.rows.try_collect::<Vec<_>>().await.unwrap().iter().for_each(|batch| rows.extend(cells(batch)));
         let (mut reached, mut told) = (step(0), Vec::new());
@@ -88,6 +89,34 @@ async fn changes_across_added_columns_lead_to_the_snapshots_and_a_restart_gets_t
         let name = |stem: &str| format!("{stem}.{}", format.extension());
         let expected = [(name("changes-2-3"), "a id b".into()), (name("changes-4-5"), "a id b c".into())];
         assert_eq!((reached, told), (step(5), expected.to_vec()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_that_a_snapshot_lacks_is_removed_unless_it_begins_behind_it() {
+    for (before, behind, removed) in [
+        (&["a"][..], Some(&["a", "b"][..]), false),
+        (&["a", "b"], Some(&["a", "b"]), true),
+        (&["a"], Some(&["a"]), true),
+        (&["a"], None, true),
+    ] {
+        let landing = Landing::new(true);
+        land(&landing, "changes-0-1", Some(1), &[2], before, Written::Parquet);
+        land(&landing, "snapshot-1", None, &[1, 2], &["a"], Written::Parquet);
+        let wide = Landing::new(true);
+        land(&wide, "snapshot-1", None, &[1, 2], &["a", "b"], Written::Parquet);
+        let (view, _) = inferred(&wide).snapshot(Pick::Newest { until: None }).await.unwrap();
+        if let Some(behind) = behind {
+            land(&landing, "changes-1-2", Some(2), &[3], behind, Written::Parquet);
+        }
+        match inferred(&landing).changes(step(1), &view).await.unwrap() {
+            Next::Changes(changes) => assert!(!removed && changes.range().to() == step(2), "{before:?} {behind:?}"),
+            Next::View(next) => {
+                assert!(removed && next.view.schema().fields().find("b").is_none(), "{before:?} {behind:?}");
+                assert_eq!(next.position, "snapshot-1.parquet");
+            }
+            Next::Idle { .. } => panic!("{before:?} {behind:?}"),
+        }
     }
 }
 
