@@ -239,7 +239,7 @@ impl Feed {
                     // It may be the last one of the columns before, which NDJSON and types tell only where rows are read.
                     let first = || Batches::new(landed, Shape::Rows(view.clone())).next().transpose();
                     checked = checked.and_then(|()| first().map(drop)).map_err(|e| match e.kind() {
-                        ErrorKind::Incompatible => Error::unavailable(format!(
+                        ErrorKind::Incompatible | ErrorKind::Refused => Error::unavailable(format!(
                             "{}, or land a later snapshot with the view's columns",
                             e.message()
                         )),
