@@ -147,7 +147,7 @@ fn value(column: &str, cell: &ArrayRef) -> Result<Option<String>> {
         let unit = 10i128.pow(u32::from(scale.unsigned_abs()));
         if cell.as_primitive::<Decimal128Type>().values().iter().any(|value| *value < 0 && value % unit != 0) {
             return Err(Error::refused(format!(
-                "the column {column:?}, by which the table is partitioned, holds a negative decimal with a fraction, which deltalake 1.6.6 spells so that nobody reads the table when it compacts it; leave the column out of partition_by"
+                "the column {column:?}, by which the table is partitioned, holds a negative decimal with a fraction, which some engines spell so that nobody reads the table any more when they compact it; leave the column out of partition_by"
             )));
         }
     }

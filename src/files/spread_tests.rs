@@ -148,7 +148,10 @@ async fn a_value_that_readers_take_for_null_ends_the_writer_before_anything_is_n
         let columns = vec![Arc::clone(batch.column(0)), part, Arc::clone(batch.column(2))];
         let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
         let refused = write(&store, &settings(threads), &[batch]).await.unwrap_err();
-        assert!(refused.message().contains("\"part\"") && refused.message().contains("readers take for null"), "{refused}");
+        assert!(
+            refused.message().contains("\"part\"") && refused.message().contains("readers take for null"),
+            "{refused}"
+        );
     }
 }
 

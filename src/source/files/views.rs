@@ -114,8 +114,11 @@ pub(crate) fn nearest(folder: &Folder, at: Step) -> Vec<(&Landed, Holds)> {
     before.into_iter().chain(behind).collect()
 }
 
+/// Files, and what each holds.
+type Files<'a> = Vec<(&'a Landed, Holds)>;
+
 /// The files that end at or before `at`, the newest first, and those behind it in their order.
-fn around(folder: &Folder, at: Step) -> (Vec<(&Landed, Holds)>, Vec<(&Landed, Holds)>) {
+fn around(folder: &Folder, at: Step) -> (Files<'_>, Files<'_>) {
     let snapshots = folder.snapshots.iter().map(|s| (s.step, s.step, &s.landed, Holds::Rows));
     let changes = folder.changes.iter().map(|c| (c.range.from(), c.range.to(), &c.landed, Holds::Changes));
     let (mut before, mut behind): (Vec<_>, Vec<_>) = snapshots.chain(changes).partition(|(_, to, _, _)| *to <= at);
