@@ -119,7 +119,7 @@ impl Log {
             lines.push("remove", &remove)?;
         }
         for add in &proposal.adds {
-            let base_row_id = upkeep.take_row_ids(entry::FileStats::read(&add.stats).records)?;
+            let base_row_id = upkeep.take_row_ids(|| entry::FileStats::read(&add.stats).records)?;
             let default_row_commit_version = base_row_id.map(|_| version);
             lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
         }

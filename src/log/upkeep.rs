@@ -77,9 +77,9 @@ impl Upkeep {
     }
 
     /// The first of the ids of a file's rows; `None` where rows get no ids.
-    pub(super) fn take_row_ids(&mut self, rows: Option<u64>) -> Result<Option<i64>> {
+    pub(super) fn take_row_ids(&mut self, rows: impl FnOnce() -> Option<u64>) -> Result<Option<i64>> {
         let Some(last) = self.last_row_id else { return Ok(None) };
-        let rows = rows.and_then(|rows| i64::try_from(rows).ok());
+        let rows = rows().and_then(|rows| i64::try_from(rows).ok());
         let next = rows.and_then(|rows| last.checked_add(rows)).ok_or_else(|| {
             Error::internal("a file's rows cannot be given ids: their number is not known, or there are no more ids")
         })?;
