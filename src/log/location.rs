@@ -110,6 +110,14 @@ impl Location {
         Ok(Self { uri: path.display().to_string(), url, store, root, access })
     }
 
+    /// Refuses a location that was opened for reading.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.access {
+            Access::Write(_) => Ok(()),
+            Access::Read => Err(Error::refused(format!("{} was opened for reading; open it for writing", self.uri))),
+        }
+    }
+
     /// What the table was opened for.
     pub fn access(&self) -> Access {
         self.access

@@ -6,7 +6,7 @@ use crate::continuity::stamp::{AdoptStamp, CONNECTOR_PROPERTY, CONTRACT, CommitS
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
-use crate::log::{Access, Facts, Location, Log, Outcome, Proposal};
+use crate::log::{Facts, Location, Log, Outcome, Proposal};
 
 use super::commit::MOST_CONFLICTS;
 
@@ -41,9 +41,7 @@ impl Adoption {
     /// Internal: there is no table. Refused: it is not ours, or was opened for reading. Continuity lost: its
     /// properties are gone. Incompatible: it has a feature that our commits do not keep.
     pub async fn look(location: Location, connector: impl Into<String>, world: World) -> Result<Self> {
-        if location.access() == Access::Read {
-            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
-        }
+        location.check_writable()?;
         let log = Log::new(location, world.clone());
         let facts = log.facts().await?;
         let adoption = Self { log, facts, connector: connector.into(), world };

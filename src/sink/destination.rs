@@ -5,7 +5,7 @@ use super::{SinkSettings, Target};
 use crate::clock::World;
 use crate::continuity::plan::{self, Identity, Standing};
 use crate::error::{Error, Result};
-use crate::log::{Access, Facts, Location, Log, table_schema};
+use crate::log::{Facts, Location, Log, table_schema};
 use crate::schema::{View, view_columns};
 
 /// A table that was looked at; what it is decides which view is delivered to it.
@@ -20,9 +20,7 @@ pub struct Destination {
 impl Destination {
     /// Looks at the table at `location`. Nothing is written.
     pub async fn look(location: Location, settings: SinkSettings, world: World) -> Result<Self> {
-        if location.access() == Access::Read {
-            return Err(Error::refused(format!("{} was opened for reading; open it for writing", location.uri())));
-        }
+        location.check_writable()?;
         let log = Log::new(location, world.clone());
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
