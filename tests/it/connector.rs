@@ -8,13 +8,12 @@ use std::time::Duration;
 use arrow::datatypes::DataType;
 use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Ended, Until};
 use cutover::continuity::stamp::{CommitStamp, Kind, Mode};
-use cutover::inspect::{Verdict, verify};
 use cutover::source::files::{FilesSettings, FilesSource};
 use cutover::{ErrorKind, Location, Result};
 use object_store::ObjectStore;
 
 use crate::faults::{Fault, FaultStore};
-use crate::world::{log, memory, settings, step, world};
+use crate::world::{healthy_stamps, memory, settings, step, world};
 
 /// A feed of NDJSON files and the table that it is delivered to.
 struct Delivery {
@@ -67,14 +66,7 @@ impl Delivery {
 
     /// The table's commits, and that they are healthy.
     async fn stamps(&self) -> Vec<CommitStamp> {
-        let log = log(&self.store, &world(2).0);
-        let report = verify(&log, None).await.unwrap();
-        assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
-        let mut stamps = Vec::new();
-        for version in 0..=report.head {
-            stamps.push(log.commit(version).await.unwrap().unwrap().stamp().unwrap().clone());
-        }
-        stamps
+        healthy_stamps(&self.store).await
     }
 
     /// Kind, first step, last step and rows of each commit.

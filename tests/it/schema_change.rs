@@ -10,7 +10,7 @@ use arrow::util::display::array_value_to_string;
 use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Ended, Reset, Until};
 use cutover::continuity::plan::Older;
 use cutover::continuity::stamp::{CommitStamp, Kind, Mode, ResetStamp};
-use cutover::inspect::{Verdict, state::state, verify};
+use cutover::inspect::state::state;
 use cutover::source::files::{FilesSettings, FilesSource};
 use cutover::{ErrorKind, Location, Result, SchemaChange};
 use futures::TryStreamExt;
@@ -18,7 +18,7 @@ use object_store::ObjectStore;
 use parquet::arrow::ArrowWriter;
 
 use crate::faults::{Fault, FaultStore};
-use crate::world::{log, memory, settings, step, world};
+use crate::world::{healthy_stamps, log, memory, settings, step, world};
 
 /// A feed of Parquet files of a view with the key `id`, and the table that it is delivered to.
 struct Delivery {
@@ -117,14 +117,7 @@ impl Delivery {
 
     /// The table's commits, and that they are healthy.
     async fn stamps(&self) -> Vec<CommitStamp> {
-        let log = log(&self.store, &world(2).0);
-        let report = verify(&log, None).await.unwrap();
-        assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
-        let mut stamps = Vec::new();
-        for version in 0..=report.head {
-            stamps.push(log.commit(version).await.unwrap().unwrap().stamp().unwrap().clone());
-        }
-        stamps
+        healthy_stamps(&self.store).await
     }
 
     /// The letters of the commits' kinds; an append that sets metadata is an `A`.

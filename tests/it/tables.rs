@@ -157,13 +157,7 @@ impl Table {
     }
 
     pub(crate) fn restamp(&mut self, version: u64, change: impl Fn(&mut Value)) {
-        self.edit(version, |action| {
-            if let Some(text) = action["commitInfo"]["userMetadata"].as_str() {
-                let mut stamp: Value = serde_json::from_str(text).unwrap();
-                change(&mut stamp);
-                action["commitInfo"]["userMetadata"] = stamp.to_string().into();
-            }
-        });
+        self.edit(version, |action| restamp(action, &change));
     }
 
     /// The versions of the current generation whose commits of ours are of `kind` and have another of ours before them.
@@ -230,4 +224,13 @@ pub(crate) fn remove(add: &Value, data_change: bool) -> Value {
         remove["deletionVector"] = add["deletionVector"].clone();
     }
     json!({ "remove": remove })
+}
+
+/// Changes the stamp of an action that has one.
+pub(crate) fn restamp(action: &mut Value, change: impl Fn(&mut Value)) {
+    if let Some(text) = action["commitInfo"]["userMetadata"].as_str() {
+        let mut stamp: Value = serde_json::from_str(text).unwrap();
+        change(&mut stamp);
+        action["commitInfo"]["userMetadata"] = stamp.to_string().into();
+    }
 }

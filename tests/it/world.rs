@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use arrow::array::{Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
+use cutover::continuity::stamp::CommitStamp;
+use cutover::inspect::{Verdict, verify};
 use cutover::log::Log;
 use cutover::{
     Changes, Clock, Ids, Location, Sink, SinkSettings, Snapshot, Standing, Step, StepRange, Target, View, World,
@@ -105,6 +107,18 @@ pub(crate) async fn sink(store: &Arc<dyn ObjectStore>, world: &World) -> Sink {
         Standing::Ours(_) => target.claim().await.unwrap(),
         _ => target.load(state(10, &[1, 2, 3])).await.unwrap(),
     }
+}
+
+/// The commits of a table on `store`, all of them ours, and that they are healthy.
+pub(crate) async fn healthy_stamps(store: &Arc<dyn ObjectStore>) -> Vec<CommitStamp> {
+    let log = log(store, &world(2).0);
+    let report = verify(&log, None).await.unwrap();
+    assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
+    let mut stamps = Vec::new();
+    for version in 0..=report.head {
+        stamps.push(log.commit(version).await.unwrap().unwrap().stamp().unwrap().clone());
+    }
+    stamps
 }
 
 pub(crate) fn log(store: &Arc<dyn ObjectStore>, world: &World) -> Log {

@@ -9,7 +9,7 @@ use cutover::inspect::{Report, Verdict};
 use serde_json::{Value, json};
 
 use crate::program::Chance;
-use crate::tables::{Made, Table, entry, made, records};
+use crate::tables::{Made, Table, entry, made, records, restamp};
 
 /// What a finding must say: rule (any when empty), version, words.
 pub(crate) type Named = (&'static str, u64, Vec<String>);
@@ -48,9 +48,7 @@ fn forged(
     words: &[&str],
     change: impl Fn(&mut Value),
 ) -> Option<Named> {
-    let version = pick(c, &t.ours(kind))?;
-    t.restamp(version, change);
-    named(rule, version, words)
+    edited(t, c, kind, rule, words, |action| restamp(action, &change))
 }
 
 /// An append's file action, changed.
