@@ -8,6 +8,7 @@ mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod hidden;
 mod hint;
 mod kernel;
 pub mod location;
@@ -59,6 +60,11 @@ impl Log {
     /// The table's objects, paths relative to its root.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         self.location.store()
+    }
+
+    /// The kernel, which does not see the names of the log's folder that `hides` says.
+    fn kernel_without(&self, hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> kernel::Kernel {
+        kernel::Kernel::hiding(&self.location, Arc::new(hides))
     }
 }
 
