@@ -2,12 +2,16 @@
 //!
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
+mod actions;
 mod checkpoint;
+mod cleanup;
 mod clustering;
+mod compare;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod garbage;
 mod hidden;
 mod hint;
 mod kernel;
@@ -20,8 +24,10 @@ mod read;
 mod upkeep;
 
 pub use checkpoint::Cadence;
+pub use cleanup::Expired;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
+pub use garbage::{Garbage, GarbageFile, Why};
 pub use hint::LAST_CHECKPOINT;
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
