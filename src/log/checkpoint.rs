@@ -50,7 +50,7 @@ impl Log {
     /// `_last_checkpoint` tells.
     pub async fn checkpoint(&self, facts: &mut Facts) -> Result<Option<u64>> {
         let Some(version) = facts.version else { return Ok(None) };
-        let late = self.world.clock.sleep(DEADLINE);
+        let late = self.world.clock.deadline(DEADLINE);
         tokio::select! {
             done = self.kernel.checkpoint(version) => done?,
             () = late => return Err(Error::unavailable(format!("the checkpoint of version {version} took longer than {DEADLINE:?}"))),
