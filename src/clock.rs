@@ -17,6 +17,12 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 
     /// Completes after `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+
+    /// Completes after `duration`, raced against work that should be done by then. Where sleeping makes time pass, waiting
+    /// for a deadline does not.
+    fn deadline(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.sleep(duration)
+    }
 }
 
 /// The machine's own clock.

@@ -67,7 +67,7 @@ impl Log {
     /// It ends only when the kernel has: whoever waits for it is told by an event when that takes long.
     pub async fn write_checkpoint(&self, version: u64) -> Result<Option<u64>> {
         let mut written = std::pin::pin!(self.kernel.checkpoint(version));
-        let late = self.world.clock.sleep(LATE);
+        let late = self.world.clock.deadline(LATE);
         let written = tokio::select! {
             done = &mut written => done,
             () = late => {

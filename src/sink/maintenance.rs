@@ -178,7 +178,7 @@ impl Maintenance {
     /// Waits for the round under way, but not for ever, and starts none any more.
     pub(super) async fn close(&mut self, facts: &mut Facts) {
         self.is_stopped = true;
-        let late = self.world.clock.sleep(CLOSE);
+        let late = self.world.clock.deadline(CLOSE);
         tokio::select! {
             () = self.rest(facts) => {}
             () = late => {
@@ -278,7 +278,7 @@ impl Work {
     async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             done = work => done,
-            () = self.world.clock.sleep(DEADLINE) => {
+            () = self.world.clock.deadline(DEADLINE) => {
                 Err(Error::unavailable(format!("the maintenance of the table took longer than {DEADLINE:?}")))
             }
         }

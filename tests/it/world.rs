@@ -1,6 +1,8 @@
 //! A clock that only sleeping moves, seeded ids, a small view, and a table to deliver it to.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use arrow::array::{Int64Array, RecordBatch, StringArray};
@@ -15,39 +17,59 @@ use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
-/// Sleeps as long as this are deadlines raced against work, which virtual time must not win.
-const LONG: Duration = Duration::from_secs(60);
-
 /// Time that passes when somebody sleeps, or when a test says so.
 #[derive(Debug, Default)]
 pub(crate) struct TestClock {
-    passed: Arc<Mutex<Duration>>,
+    time: Arc<Mutex<Time>>,
+}
+
+#[derive(Debug, Default)]
+struct Time {
+    passed: Duration,
+    waiting: Vec<Waker>,
+}
+
+impl Time {
+    fn pass(&mut self, by: Duration) {
+        self.passed += by;
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
 }
 
 impl TestClock {
     pub(crate) fn advance(&self, by: Duration) {
-        *self.passed.lock().unwrap() += by;
+        self.time.lock().unwrap().pass(by);
     }
 }
 
 impl Clock for TestClock {
     fn unix_millis(&self) -> i64 {
-        1_700_000_000_000 + self.passed.lock().unwrap().as_millis() as i64
+        1_700_000_000_000 + self.boot().as_millis() as i64
     }
 
     fn boot(&self) -> Duration {
-        *self.passed.lock().unwrap()
+        self.time.lock().unwrap().passed
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let passed = Arc::clone(&self.passed);
-        if duration >= LONG {
-            return Box::pin(std::future::pending());
-        }
+        let time = Arc::clone(&self.time);
         Box::pin(async move {
             tokio::task::yield_now().await;
-            *passed.lock().unwrap() += duration;
+            time.lock().unwrap().pass(duration);
         })
+    }
+
+    fn deadline(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let time = Arc::clone(&self.time);
+        let end = self.boot() + duration;
+        Box::pin(poll_fn(move |context| {
+            let mut time = time.lock().unwrap();
+            if time.passed >= end {
+                return Poll::Ready(());
+            }
+            time.waiting.push(context.waker().clone());
+            Poll::Pending
+        }))
     }
 }
 
