@@ -18,6 +18,7 @@ export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
 export CUTOVER_JOB_APPENDS=${CUTOVER_JOB_APPENDS:-500} CUTOVER_COMMITS=${CUTOVER_COMMITS:-10000}
 export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
 races=${CUTOVER_RACES:-10}
+soak=${CUTOVER_SOAK_MINUTES:-20}
 
 run() {
     echo "tests/deep.sh: $* (CUTOVER_SEED=$CUTOVER_SEED)"
@@ -38,6 +39,8 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run partitions::
     run changes::
     run histories:: damage::
+    run maintenance::
+    cargo bench --locked --bench soak -- "$soak"
     cargo test --release --locked --lib -- continuity::history
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))
