@@ -151,6 +151,8 @@ pub struct DataFile {
     pub size: u64,
     /// The number of rows.
     pub rows: u64,
+    /// The digest of its rows.
+    pub digest: Digest,
     /// JSON for `add.stats`: `numRecords`, `minValues`, `maxValues`, `nullCount`.
     pub stats: String,
     /// When the file was complete, in milliseconds since 1970 UTC.

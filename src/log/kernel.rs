@@ -19,7 +19,8 @@ use super::features::{self, CLUSTERING, ROW_TRACKING};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
 use crate::continuity::commit::FileId;
-use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
+use crate::continuity::stamp::{TAG_DIGEST, TXN_EPOCH, TXN_STEP};
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{as_variant, is_variant};
 
@@ -44,6 +45,8 @@ pub struct LiveFile {
     pub base_row_id: Option<i64>,
     /// The version that row tracking names.
     pub default_row_commit_version: Option<i64>,
+    /// The digest of its rows, where its writer noted it.
+    pub digest: Option<Digest>,
 }
 
 impl LiveFile {
@@ -333,6 +336,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
     let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
     let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
     let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;
+    let tags = constants.column_by_name("tags")?.as_map_opt()?;
     let constant = |name: &str, row: usize| {
         let values = constants.column_by_name(name)?.as_primitive_opt::<Int64Type>()?;
         values.is_valid(row).then(|| values.value(row))
@@ -351,6 +355,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
             steps: stats.steps,
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
+            digest: string_map(tags, row)?.remove(TAG_DIGEST).flatten().and_then(|text| text.try_into().ok()),
         });
     }
     Some(())

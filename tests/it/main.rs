@@ -8,6 +8,7 @@ mod changes;
 mod cli;
 mod connector;
 mod damage;
+mod deep;
 mod encodings;
 mod faults;
 mod features;

@@ -126,7 +126,7 @@ impl Golden {
             return;
         }
         self.run(&["run", "--once", UNSYNCED], 0, "last step 12");
-        self.run(&["verify", "table"], 0, "healthy");
+        self.run(&["verify", "table", "--deep"], 0, "healthy");
         self.run(&["show", "table", "-o", "json"], 0, "\"generation\":1");
         self.run(&["history", "table"], 0, "foreign");
         let rows = self.run(&["state", "table"], 0, "").stdout.lines().count();
