@@ -18,6 +18,7 @@ mod golden;
 mod histories;
 mod interplay;
 mod kills;
+mod object_stores;
 mod partitions;
 mod program;
 mod readers;
