@@ -126,6 +126,11 @@ pub struct FileSettings {
     pub prefix: &'static str,
 }
 
+impl FileSettings {
+    /// The largest [`FileSettings::target_file_size`]: object stores take 10,000 parts of a file.
+    pub const LARGEST_TARGET: u64 = 64 << 30;
+}
+
 impl Default for FileSettings {
     fn default() -> Self {
         Self {

@@ -23,6 +23,7 @@ use crate::continuity::stamp::{TAG_DIGEST, TXN_EPOCH, TXN_STEP};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{as_variant, is_variant};
+use crate::store::kind_within;
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -312,16 +313,24 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
     while let E::Backtraced { source, .. } = error {
         error = *source;
     }
-    let (kind, message) = match &error {
-        E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
+    // A store's failure may stand deep within what a reader of Parquet made of it.
+    let store = match &error {
+        E::ObjectStore(failure) => kind_within(failure),
+        other => kind_within(other),
+    };
+    let (kind, message) = match (&error, store) {
+        (E::FileNotFound(_), _) | (_, Some(ErrorKind::Corrupt)) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
-        E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
-        E::MissingMetadata | E::MissingMetadataAndProtocol => {
+        (_, Some(kind)) => (kind, "the log cannot be read, or its checkpoint not be written, for now"),
+        (E::IOError(_) | E::Reqwest(_), _) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        (E::MissingMetadata | E::MissingMetadataAndProtocol, _) => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }
-        E::MissingProtocol => (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol"),
-        E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
+        (E::MissingProtocol, _) => {
+            (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol")
+        }
+        (E::Unsupported(_), _) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };
     Error::new(kind, message).with_source(error)

@@ -3,6 +3,7 @@
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
 mod checkpoint;
+mod cloud;
 mod clustering;
 mod durable;
 pub mod entry;
@@ -14,11 +15,15 @@ pub mod location;
 mod mapping;
 mod metadata;
 mod names;
+mod patience;
+mod probe;
 mod put;
 mod read;
 mod upkeep;
+mod wire;
 
 pub use checkpoint::Cadence;
+pub use cloud::{Service, StorageOptions};
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
 pub use hint::LAST_CHECKPOINT;
@@ -47,6 +52,7 @@ pub struct Log {
 impl Log {
     /// The log of the table at `location`; nothing is read or written yet.
     pub fn new(location: Location, world: World) -> Self {
+        let location = location.patient(&world.clock);
         let kernel = kernel::Kernel::new(&location);
         Self { location, kernel, world }
     }
