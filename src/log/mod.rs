@@ -4,10 +4,12 @@
 
 mod checkpoint;
 mod clustering;
+mod condition;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod hidden;
 mod hint;
 mod kernel;
 pub mod location;
@@ -16,18 +18,23 @@ mod metadata;
 mod names;
 mod put;
 mod read;
+mod rebuild;
+mod relics;
+mod salvage;
 mod upkeep;
 
 pub use checkpoint::Cadence;
+pub use condition::{Around, Condition};
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
-pub use hint::LAST_CHECKPOINT;
+pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use mapping::{Columns, FileColumns};
 pub use metadata::table_schema;
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
+pub use rebuild::{Floor, Wreck};
 
 use std::sync::Arc;
 
@@ -42,13 +49,20 @@ pub struct Log {
     location: Location,
     kernel: kernel::Kernel,
     world: World,
+    /// The log as others see it, where this one is seen past its damage.
+    past: Option<Arc<condition::Past>>,
 }
 
 impl Log {
     /// The log of the table at `location`; nothing is read or written yet.
     pub fn new(location: Location, world: World) -> Self {
         let kernel = kernel::Kernel::new(&location);
-        Self { location, kernel, world }
+        Self { location, kernel, world, past: None }
+    }
+
+    /// The log as others see it.
+    pub(crate) fn plain(&self) -> &Self {
+        self.past.as_ref().map_or(self, |past| &past.log)
     }
 
     /// Where the table is.

@@ -21,6 +21,7 @@ mod kills;
 mod partitions;
 mod program;
 mod readers;
+mod rebuild;
 mod sample;
 mod schema_change;
 mod sink;
