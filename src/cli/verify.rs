@@ -66,22 +66,12 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn repairs(uri: &str, report: &Report) -> Vec<String> {
-    let paths = |names: &[String]| {
-        let path = |name: &String| text::shell_word(&format!("{}/_delta_log/{name}", uri.trim_end_matches('/')));
-        names.iter().map(path).collect::<Vec<_>>().join(" ")
-    };
-    let connector = report.connector.as_deref().unwrap_or_default();
+fn repairs(report: &Report) -> Vec<String> {
+    let connector = report.connector.as_deref().map_or("CONNECTOR".into(), text::shell_word);
     let text = |repair: &Repair| match repair {
-        Repair::Delete(names) => format!("delete {}: readers do without", paths(names)),
-        Repair::Restore(names) => {
-            format!("restore {} from a backup: nothing gets past it, a reset neither", paths(names))
-        }
-        Repair::RestoreLog => {
-            "restore the damaged files of _delta_log from a backup: a reset needs a log that loads".into()
-        }
         Repair::Unset(property) => format!("ALTER TABLE … UNSET TBLPROPERTIES ('{property}')"),
-        Repair::Reset => format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)),
+        Repair::Reset => format!("cutover reset -c CONFIG {connector} --yes"),
+        Repair::RebuildLog => format!("cutover reset -c CONFIG {connector} --rebuild-log --yes"),
     };
     report.repairs.iter().map(text).collect()
 }
@@ -125,7 +115,7 @@ fn lines(uri: &str, report: &Report) -> String {
             None => out.push("  proved: nothing of this generation".to_string()),
         }
     }
-    out.extend(repairs(uri, report).into_iter().map(|repair| format!("  repair: {repair}")));
+    out.extend(repairs(report).into_iter().map(|repair| format!("  repair: {repair}")));
     for finding in &report.older {
         let Finding { version, rule, message, .. } = finding;
         out.push(format!("  in an older generation, version {version}: {rule} {message}"));
@@ -221,6 +211,6 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
             readable: t.is_readable,
             state: t.is_state,
         }),
-        repairs: repairs(uri, report),
+        repairs: repairs(report),
     }
 }

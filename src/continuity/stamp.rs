@@ -42,6 +42,11 @@ pub const TXN_RETENTION: &str = "delta.setTransactionRetentionDuration";
 /// The property with the connector's full name, which an adoption changes alone.
 pub const CONNECTOR_PROPERTY: &str = "cutover.connector";
 
+/// Begins the commit id of a reload that somebody asked for; the reset's id follows.
+pub const COMMIT_PREFIX_RESET: &str = "reset:";
+/// The same of a reload that rebuilds a log: what lies below it no longer counts.
+pub const COMMIT_PREFIX_REBUILD: &str = "rebuild:";
+
 const CONTRACT_PROPERTY: &str = "cutover.contract";
 const GENERATION: &str = "cutover.generation";
 const STEP: &str = "cutover.step";

@@ -23,6 +23,7 @@ mod object_stores;
 mod partitions;
 mod program;
 mod readers;
+mod rebuild;
 mod sample;
 mod schema_change;
 mod sink;

@@ -133,11 +133,12 @@ async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<
             rows_read = Some(deep::check(log, &mut history, replayed).await?);
         }
     }
-    let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from);
+    let healed = healed(&history, &listing, &damage);
+    let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from, &healed);
     report.rows_read = rows_read;
     report.trusted = trust::trusted(log, &report, &traces, replayed.is_some()).await?;
     if report.verdict == Verdict::Broken {
-        report.repairs = repair::repairs(&report, &listing, &damage, start, replayed.is_some());
+        report.repairs = repair::repairs(log, &report).await?;
     }
     Ok(report)
 }
@@ -218,18 +219,23 @@ fn report(
     since: u64,
     live_files: usize,
     known_from: Option<u64>,
+    healed: &Healed,
 ) -> Report {
     let stamp = replayed.map(|r| TableStamp::decode(&r.metadata.configuration));
     let last = history.last().map(|l| l.stamp.clone());
     let generation = history.generation();
-    let (findings, older): (Vec<Finding>, Vec<Finding>) =
-        history.findings().iter().cloned().partition(|f| f.generation.is_none() || f.generation >= generation);
+    let (findings, older): (Vec<Finding>, Vec<Finding>) = history
+        .findings()
+        .iter()
+        .cloned()
+        .partition(|f| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f));
     let number = replayed.and_then(|r| TableStamp::foreign_contract(&r.metadata.configuration));
     let carries_txn = replayed.is_some_and(|r| r.step.is_some() || r.epoch.is_some());
     let stamp = stamp.and_then(Result::ok).flatten();
     let (told, unclear): (Vec<Finding>, Vec<Finding>) =
         history.unclear().iter().cloned().partition(|f| known_from.is_some_and(|known| f.version <= known));
-    let unclear = unclear.iter().find(|f| f.generation.is_none() || f.generation >= generation);
+    let counts = |f: &&Finding| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f);
+    let unclear = unclear.iter().find(counts);
     let verdict = if let Some(number) = number {
         Verdict::Inconclusive(format!("the table has the contract number {number:?}, known is {CONTRACT}"))
     } else if last.is_none() && stamp.is_none() && !carries_txn && (replayed.is_some() || since == 0) {
@@ -262,6 +268,28 @@ fn report(
         segments: history.segments().to_vec(),
         trusted: None,
         repairs: Vec::new(),
+    }
+}
+
+/// What no reader gets to any more: what lies below a rebuild of the log, or below both a sound checkpoint and the reload
+/// that began the current generation.
+struct Healed {
+    below: u64,
+}
+
+fn healed(history: &History, listing: &Listing, damage: &checkpoints::Damage) -> Healed {
+    let reload = history.segments().last().and_then(|segment| segment.reload).unwrap_or(0);
+    let contradicted = history.findings().iter().filter_map(|f| f.file.as_deref()).filter_map(repair::contradicted);
+    let contradicted: BTreeSet<u64> = contradicted.collect();
+    let is_sound = |version: &&u64| !damage.checkpoints.contains(version) && !contradicted.contains(version);
+    let sound = listing.checkpoints.iter().rev().find(is_sound).copied().filter(|_| !damage.hint);
+    let passed = sound.map_or(0, |sound| sound.min(reload));
+    Healed { below: history.rebuilt_at().unwrap_or(0).max(passed) }
+}
+
+impl Healed {
+    fn covers(&self, finding: &Finding) -> bool {
+        finding.version < self.below
     }
 }
 
