@@ -5,9 +5,10 @@ use serde::Serialize;
 
 use super::Session;
 use super::args::Output;
+use super::table::TableArgs;
 use super::text;
 use crate::error::Result;
-use crate::log::{Access, Durability, Garbage, GarbageFile, Location, Log, Why};
+use crate::log::{Access, Durability, Garbage, GarbageFile, Log, Why};
 
 /// Arguments of `gc`.
 #[derive(Debug, clap::Args)]
@@ -17,9 +18,8 @@ delta.deletedFileRetentionDuration (a week where it does not say), and what loca
 asked: no version that the log still holds loses a file before its time. Left alone are log entries, deletion vectors,
 change data, and what others wrote and never committed. A table that is not ours is refused.")]
 pub(super) struct GcArgs {
-    /// The table: a local path or file:// URL
-    #[arg(value_name = "URI")]
-    uri: String,
+    #[command(flatten)]
+    table: TableArgs,
     /// Say what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
@@ -71,7 +71,7 @@ struct Document<'a> {
 pub(super) fn run(args: &GcArgs, session: &Session) -> Result<u8> {
     session.block_on(async |world| {
         let access = if args.dry_run { Access::Read } else { Access::Write(Durability::Commit) };
-        let log = Log::new(Location::open(&args.uri, access)?, world);
+        let log = Log::new(args.table.location(access)?, world);
         let garbage = log.garbage().await?;
         let mut sums = Sums::default();
         let done = collect(&log, &garbage, args, session, &mut sums).await;
@@ -79,7 +79,13 @@ pub(super) fn run(args: &GcArgs, session: &Session) -> Result<u8> {
         match session.global.output {
             Output::Json => {
                 let schema = "cutover.gc/1";
-                text::print_json(&Document { schema, uri: &args.uri, version, dry_run: args.dry_run, sums: &sums })?;
+                text::print_json(&Document {
+                    schema,
+                    uri: &args.table.uri,
+                    version,
+                    dry_run: args.dry_run,
+                    sums: &sums,
+                })?;
             }
             Output::Text | Output::Ndjson | Output::Env => text::print(&text::escaped(&line(args, &sums)))?,
         }
@@ -122,5 +128,5 @@ fn line(args: &GcArgs, sums: &Sums) -> String {
         };
         format!("{} {} ({})", text::grouped(sum.files), word(why), text::bytes(sum.bytes))
     });
-    format!("{}: {verb}: {}", args.uri, parts.join(", "))
+    format!("{}: {verb}: {}", args.table.uri, parts.join(", "))
 }
