@@ -1,6 +1,7 @@
 //! Tables in object stores: against a local S3 server, with a proxy before it that breaks requests.
 
 mod azure;
+mod credentials;
 mod matrix;
 mod proxy;
 pub(crate) mod server;

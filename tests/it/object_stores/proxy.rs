@@ -1,5 +1,6 @@
 //! A proxy between a client and the S3 server that breaks the requests that a test names.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,6 +46,8 @@ struct Shared {
     server: u16,
     plan: Mutex<Plan>,
     fired: AtomicUsize,
+    /// The access keys with which requests were signed.
+    access_keys: Mutex<BTreeSet<String>>,
     is_over: AtomicBool,
     /// Connections without an answer, kept open.
     hung: Mutex<Vec<TcpStream>>,
@@ -64,6 +67,7 @@ impl Proxy {
             server,
             plan: Mutex::default(),
             fired: AtomicUsize::new(0),
+            access_keys: Mutex::default(),
             is_over: AtomicBool::new(false),
             hung: Mutex::default(),
         });
@@ -91,6 +95,11 @@ impl Proxy {
         self.shared.plan.lock().unwrap().rules.clear();
     }
 
+    /// The access keys with which requests were signed.
+    pub(crate) fn access_keys(&self) -> BTreeSet<String> {
+        self.shared.access_keys.lock().unwrap().clone()
+    }
+
     /// How many requests were broken.
     pub(crate) fn fired(&self) -> usize {
         self.shared.fired.load(Ordering::Relaxed)
@@ -109,8 +118,12 @@ impl Drop for Proxy {
 impl Shared {
     /// One request of a connection, which ends behind it.
     fn serve(&self, mut stream: TcpStream) -> Option<()> {
-        let (head, request) = read_request(&mut stream)?;
-        let mut words = head.split(' ');
+        let (line, request) = read_request(&mut stream)?;
+        let head = String::from_utf8_lossy(&request[..head_end(&request)?]).to_string();
+        if let Some((_, signed)) = head.split_once("Credential=") {
+            self.access_keys.lock().unwrap().extend(signed.split('/').next().map(str::to_string));
+        }
+        let mut words = line.split(' ');
         let (method, path) = (words.next()?.to_string(), words.next()?.to_string());
         let act = {
             let mut plan = self.plan.lock().unwrap();
@@ -169,7 +182,7 @@ impl Shared {
 }
 
 /// A request that asks for the connection's end, and its first line.
-fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(crate) fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     let (head, length) = loop {
         if let Some(end) = head_end(&bytes) {
