@@ -11,7 +11,7 @@ use super::upkeep::{self, Upkeep};
 use super::{Condition, Facts, LAST_CHECKPOINT, LiveFile, Log};
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::plan::{Ours, Standing};
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::stamp::{COMMIT_PREFIX_REBUILD, TableStamp};
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
@@ -57,6 +57,8 @@ impl Log {
                     "the table's log loads, so there is nothing to rebuild; reset it without --rebuild-log",
                 ));
             }
+            // A rebuild that died before its hint was written.
+            Condition::Around(_) if log.ends_in_rebuild().await? => {}
             Condition::Around(around) => {
                 return Err(Error::refused(format!(
                     "the table's log leads past its damage ({}), so it need not be rebuilt; reset it without --rebuild-log",
@@ -101,6 +103,12 @@ impl Log {
             unfinished,
             has_id: has_id.unwrap_or(false),
         })
+    }
+
+    async fn ends_in_rebuild(&self) -> Result<bool> {
+        let Some(newest) = self.list(0).await?.versions.last().copied() else { return Ok(false) };
+        let commit = self.commit(newest).await?;
+        Ok(commit.as_ref().and_then(|c| c.stamp()).is_some_and(|s| s.commit.starts_with(COMMIT_PREFIX_REBUILD)))
     }
 
     /// Writes the checkpoint of `version`, whose entry holds the whole state, names it in the hint, and reads both back.
