@@ -152,7 +152,9 @@ impl Desk<'_> {
         let repair = prepared.preview().repair.clone();
         if let LogRepair::Rebuild(RebuildPlan::Load { keeps_id: false, .. }) = repair {
             let name = connector.name();
-            self.session.talk.line(&format!("{name}: nothing that is left of the log tells the table's id; it gets another"));
+            self.session
+                .talk
+                .line(&format!("{name}: nothing that is left of the log tells the table's id; it gets another"));
         }
         let applied = self.carry_out(&mut connector, prepared).await?;
         let Status { generation, cutover, .. } = *status.borrow();
@@ -214,7 +216,9 @@ fn plan_line(name: &str, preview: &ResetPreview) -> String {
             "{name}: generation {}, last step {}, is replaced by generation {generation}, cutover step {cutover}{repaired}",
             ours.generation, ours.last_step
         ),
-        None => format!("{name}: no table of ours yet; generation {generation} begins, cutover step {cutover}{repaired}"),
+        None => {
+            format!("{name}: no table of ours yet; generation {generation} begins, cutover step {cutover}{repaired}")
+        }
     }
 }
 

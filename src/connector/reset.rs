@@ -89,8 +89,7 @@ impl Connector {
     /// Refused: the log loads, or a reset without a rebuild gets past its damage.
     pub async fn prepare_rebuild(&mut self, reset: Reset) -> Result<PreparedReset> {
         self.check_mode()?;
-        let rebuild =
-            Rebuild::look(self.location.clone(), self.settings.sink.clone(), self.world.clone()).await?;
+        let rebuild = Rebuild::look(self.location.clone(), self.settings.sink.clone(), self.world.clone()).await?;
         self.show_table(rebuild.ours());
         let ours = rebuild.ours().cloned();
         expect_generation(rebuild.generation(), reset.expected_generation)?;

@@ -8,7 +8,8 @@ use crate::continuity::finding::{Finding, Rule, Segment};
 use crate::continuity::foreign::{self, Foreign, rows_kept};
 use crate::continuity::form;
 use crate::continuity::stamp::{
-    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP, TableStamp,
+    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP,
+    TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;

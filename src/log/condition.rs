@@ -73,6 +73,11 @@ impl Log {
                 damaged.insert(file.version);
             }
         }
+        if why.is_none()
+            && let Some(named) = log.last_checkpoint().await?.filter(|named| damaged.contains(named))
+        {
+            why = Some(format!("{LAST_CHECKPOINT} names the checkpoint of version {named}, which is damaged"));
+        }
         let whole: Vec<u64> = listing.checkpoints.iter().rev().filter(|v| !damaged.contains(v)).copied().collect();
         let mut first_error = None;
         for (passed, newest) in whole.iter().map(Some).chain([None]).enumerate() {

@@ -7,8 +7,8 @@ use arrow::datatypes::Schema;
 
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{Metadata, Protocol};
-use super::upkeep::{self, ROW_TRACKING_DOMAIN, Upkeep};
 use super::salvage::Carried;
+use super::upkeep::{self, ROW_TRACKING_DOMAIN, Upkeep};
 use super::{Condition, Listing, LiveFile, Log, Replayed, clustering, entry, features, mapping};
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
@@ -356,8 +356,7 @@ impl Log {
                     }
                 }
                 Ok(None) => {
-                    return Error::corrupt(format!("the log entry of version {version} is missing"))
-                        .with_source(error);
+                    return Error::corrupt(format!("the log entry of version {version} is missing")).with_source(error);
                 }
                 // What is wrong in the entry says more than what the replay made of it.
                 Err(e) => return e,
@@ -388,8 +387,7 @@ fn negative_epoch(epoch: i64) -> Error {
 
 const LOOK: &str = "see what `cutover verify` finds";
 const RESET: &str = "see what `cutover verify` finds, and repair the table with `cutover reset`";
-const REBUILD: &str =
-    "see what `cutover verify` finds, and repair the table with `cutover reset --rebuild-log`, which needs no file of its log";
+const REBUILD: &str = "see what `cutover verify` finds, and repair the table with `cutover reset --rebuild-log`, which needs no file of its log";
 
 /// Live files as the fold knows them, each taken as added at `version`.
 pub fn live_map(files: &[LiveFile], version: u64) -> HashMap<FileId, Live> {

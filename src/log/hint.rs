@@ -92,9 +92,7 @@ impl Log {
         let mut files = listing.checkpoint_files();
         files.retain(|file| file.version == version && file.is_complete);
         let parts = hint.get("parts").filter(|parts| !parts.is_null());
-        let is_part_of = |file: &CheckpointFile, of: u64| {
-            matches!(LogName::parse(&file.name), Some(LogName::Checkpoint(_, Some(part))) if part.of == of)
-        };
+        let is_part_of = |file: &CheckpointFile, of: u64| matches!(LogName::parse(&file.name), Some(LogName::Checkpoint(_, Some(part))) if part.of == of);
         let are_there = |of: u64| of <= 1 || files.iter().any(|file| is_part_of(file, of));
         if let Some(parts) = parts.filter(|parts| !parts.as_u64().is_some_and(are_there)) {
             let message = format!("names {parts} parts of the checkpoint of version {version}, which are not there");

@@ -134,9 +134,10 @@ impl Log {
     /// Writes a checkpoint of `version`, the head, past damage below, and reads it back as others do.
     pub async fn step_over(&self, version: u64) -> Result<()> {
         self.kernel.checkpoint(version).await?;
-        let commit = self.commit(version).await?.ok_or_else(|| {
-            Error::corrupt(format!("the log entry of version {version} is gone"))
-        })?;
+        let commit = self
+            .commit(version)
+            .await?
+            .ok_or_else(|| Error::corrupt(format!("the log entry of version {version} is gone")))?;
         self.plain().read_back(version, &commit, None).await
     }
 

@@ -44,7 +44,8 @@ fn read(bytes: &Bytes, group: usize, action: &str) -> Option<Vec<u8>> {
     let schema = builder.parquet_schema();
     let wanted = schema.columns().iter().enumerate().filter(|(_, column)| {
         let parts = column.path().parts();
-        parts.first().is_some_and(|root| root == action) && !parts.get(1).is_some_and(|p| NEEDLESS.contains(&p.as_str()))
+        parts.first().is_some_and(|root| root == action)
+            && !parts.get(1).is_some_and(|p| NEEDLESS.contains(&p.as_str()))
     });
     let leaves: Vec<usize> = wanted.map(|(leaf, _)| leaf).collect();
     if leaves.is_empty() {

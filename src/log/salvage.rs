@@ -178,7 +178,9 @@ impl Salvage {
             Some(LogName::Entry(version)) => self.take_lines((version, true), bytes),
             Some(LogName::Checksum(version)) => self.take_checksum((version, false), bytes),
             Some(LogName::Compacted(version)) => self.take_lines((version, false), bytes),
-            Some(LogName::Checkpoint(version, _)) if name.ends_with(".json") => self.take_lines((version, false), bytes),
+            Some(LogName::Checkpoint(version, _)) if name.ends_with(".json") => {
+                self.take_lines((version, false), bytes)
+            }
             Some(LogName::Checkpoint(version, _)) => self.take_lines((version, false), &relics::actions(bytes)),
             None => self.take_lines((0, false), &relics::actions(bytes)),
         }
@@ -225,7 +227,9 @@ impl Salvage {
                     Some(Ok(Some(stamp))) => {
                         said.stamp = Some((stamp, value.get("timestamp").and_then(Value::as_i64)));
                     }
-                    Some(Err(e)) if e.kind() == ErrorKind::Incompatible => self.contract = Some(e.message().to_string()),
+                    Some(Err(e)) if e.kind() == ErrorKind::Incompatible => {
+                        self.contract = Some(e.message().to_string())
+                    }
                     _ => {}
                 }
             }
@@ -238,7 +242,8 @@ impl Salvage {
                 if let Some(number) = TableStamp::foreign_contract(&properties) {
                     self.contract = Some(number.to_string());
                 }
-                said.generation = TableStamp::decode(&properties).ok().flatten().map(|s| (s.generation.get(), s.step.get()));
+                said.generation =
+                    TableStamp::decode(&properties).ok().flatten().map(|s| (s.generation.get(), s.step.get()));
             }
             "protocol" => {
                 said.has_protocol = true;

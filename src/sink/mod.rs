@@ -22,17 +22,15 @@ pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
 pub use self::destination::Destination;
 pub use self::progress::Progress;
-pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
 use self::rebuild::Reloading;
+pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
 use crate::change::Changes;
 use crate::clock::World;
 use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
-use crate::continuity::stamp::{
-    COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts,
-};
+use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
@@ -350,7 +348,9 @@ impl Sink {
     async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
-            Reason::Reset { stamp, older } => (format!("{COMMIT_PREFIX_RESET}{}", stamp.id), *older, Some(stamp.clone())),
+            Reason::Reset { stamp, older } => {
+                (format!("{COMMIT_PREFIX_RESET}{}", stamp.id), *older, Some(stamp.clone()))
+            }
         };
         let request =
             ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };

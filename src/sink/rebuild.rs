@@ -4,9 +4,7 @@ use super::commit::Core;
 use super::{Applied, SinkSettings, rows};
 use crate::clock::World;
 use crate::continuity::plan::{self, Claim, Ours, ReloadPlan, ReloadRequest};
-use crate::continuity::stamp::{
-    COMMIT_PREFIX_REBUILD, CommitStamp, Kind, ResetStamp, RowCounts, TableStamp,
-};
+use crate::continuity::stamp::{COMMIT_PREFIX_REBUILD, CommitStamp, Kind, ResetStamp, RowCounts, TableStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{Written, check_partition_by};
 use crate::generation::Generation;
@@ -210,7 +208,10 @@ impl Core {
         match stamp.filter(|stamp| stamp.writer != self.writer) {
             Some(stamp) => Error::new(
                 ErrorKind::Fenced,
-                format!("the writer {} rebuilt the log first, as version {version}; look at it with `cutover show`", stamp.writer),
+                format!(
+                    "the writer {} rebuilt the log first, as version {version}; look at it with `cutover show`",
+                    stamp.writer
+                ),
             ),
             None => Error::unavailable("others wrote to the log while it was to be rebuilt; try again"),
         }

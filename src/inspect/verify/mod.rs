@@ -196,10 +196,11 @@ fn report(
     let stamp = replayed.map(|r| TableStamp::decode(&r.metadata.configuration));
     let last = history.last().map(|l| l.stamp.clone());
     let generation = history.generation();
-    let (findings, older): (Vec<Finding>, Vec<Finding>) =
-        history.findings().iter().cloned().partition(|f| {
-            (f.generation.is_none() || f.generation >= generation) && !healed.covers(f)
-        });
+    let (findings, older): (Vec<Finding>, Vec<Finding>) = history
+        .findings()
+        .iter()
+        .cloned()
+        .partition(|f| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f));
     let number = replayed.and_then(|r| TableStamp::foreign_contract(&r.metadata.configuration));
     let carries_txn = replayed.is_some_and(|r| r.step.is_some() || r.epoch.is_some());
     let stamp = stamp.and_then(Result::ok).flatten();
