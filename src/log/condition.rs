@@ -40,7 +40,7 @@ pub(super) struct Past {
 
 /// What a replay comes to, in a form that is small however large the table.
 #[derive(Debug, PartialEq, Eq)]
-struct Gist {
+pub(super) struct Gist {
     said: [String; 4],
     files: u64,
     sum: u128,
@@ -198,7 +198,7 @@ impl Log {
         Ok(missing.map(|(file, version)| format!("lacks the file {}, which version {version} adds", file.path)))
     }
 
-    async fn gist(&self, version: u64) -> Result<Gist> {
+    pub(super) async fn gist(&self, version: u64) -> Result<Gist> {
         let replayed = self.replay(Some(version)).await?;
         let take = |(files, sum): &mut (u64, u128), file: super::LiveFile| {
             *files += 1;
@@ -216,7 +216,7 @@ impl Log {
 }
 
 impl Gist {
-    fn difference(&self, entries: &Self) -> Option<String> {
+    pub(super) fn difference(&self, entries: &Self) -> Option<String> {
         let words = ["other metadata than", "another protocol than", "another step than", "another epoch than"];
         let said = self.said.iter().zip(&entries.said).zip(words).find(|((a, b), _)| a != b);
         let said = said.map(|((a, b), word)| format!("has {word} the commits: {a}, not {b}"));

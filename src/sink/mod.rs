@@ -276,7 +276,10 @@ impl Sink {
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
         let claim = self.claim.clone();
-        self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await
+        let applied = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        // What goes past damage is a reload alone.
+        self.core.see_plainly();
+        applied
     }
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
@@ -359,7 +362,12 @@ impl Sink {
         }
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
-        let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
+        let ReloadPlan::Go { generation, epoch } = planned else {
+            if let Some(version) = self.core.facts.version {
+                self.core.step_over(version).await?;
+            }
+            return Ok(Applied::Already);
+        };
         let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
         let schema = self.core.view.changelog_schema();
