@@ -28,6 +28,8 @@ pub const COLUMN_GENERATION: &str = "__generation";
 pub const COLUMN_STEP: &str = "__step";
 /// The row column with the operation.
 pub const COLUMN_OP: &str = "__op";
+/// The tag of an `add` action with the digest of the file's rows.
+pub const TAG_DIGEST: &str = "cutover.digest";
 /// The commit info field that holds a [`CommitStamp`].
 pub const USER_METADATA: &str = "userMetadata";
 /// Begins the name of every data file of ours.

@@ -37,6 +37,8 @@ pub struct Facts {
     pub(super) clustered_by: Vec<Vec<String>>,
     /// The head's size and tag, by which it is known again.
     pub(super) head: Option<HeadMark>,
+    /// The version of which this writer itself may write a checkpoint meanwhile.
+    pub(super) own_checkpoint: Option<u64>,
     /// What the next commit must repeat, since no reader gets to the entries that say it.
     pub(super) carried: Carried,
     /// The files of a log that does not load, by which it is known again; `None` where the head is a base.
@@ -65,6 +67,7 @@ impl Facts {
             upkeep: Upkeep::default(),
             clustered_by: Vec::new(),
             head: None,
+            own_checkpoint: None,
             carried: Carried::default(),
             ruins: None,
             checked,
@@ -77,6 +80,16 @@ impl Facts {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         }
+    }
+
+    /// Says that the writer who holds these facts writes a checkpoint of `version`, so that it is not taken for another's.
+    pub fn expect_checkpoint(&mut self, version: u64) {
+        self.own_checkpoint = Some(version);
+    }
+
+    /// Takes over what the facts `before` say that others do not know.
+    pub(crate) fn succeed(&mut self, before: &Self) {
+        self.own_checkpoint = before.own_checkpoint;
     }
 
     /// Whether data files know the columns by names or ids of their own.
@@ -168,6 +181,7 @@ impl Log {
             upkeep,
             clustered_by,
             head,
+            own_checkpoint: None,
             carried: Carried::default(),
             ruins: None,
             checked,

@@ -20,14 +20,16 @@ use serde_json::{Value, json};
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{FileStats, Metadata, Protocol, vector_id};
 use super::features::{self, CLUSTERING, ROW_TRACKING};
+use super::hidden::{HiddenStore, Hides};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
 use super::{LAST_CHECKPOINT, LOG_DIR, version_path};
 use crate::continuity::commit::FileId;
-use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
+use crate::continuity::stamp::{TAG_DIGEST, TXN_EPOCH, TXN_STEP};
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{as_variant, is_variant};
-use crate::store::store_error;
+use crate::store::{kind_within, store_error};
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +52,8 @@ pub struct LiveFile {
     pub base_row_id: Option<i64>,
     /// The version that row tracking names.
     pub default_row_commit_version: Option<i64>,
+    /// The digest of its rows, where its writer noted it.
+    pub digest: Option<Digest>,
 }
 
 impl LiveFile {
@@ -106,7 +110,16 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn new(location: &Location) -> Self {
-        let (store, root) = (Arc::clone(location.store()), Arc::clone(location.root()));
+        Self::on(location, Arc::clone(location.store()), Arc::clone(location.root()))
+    }
+
+    /// A kernel that sees the log without the names that are hidden.
+    pub(super) fn hiding(location: &Location, hides: Hides) -> Self {
+        let hidden = |store: &Arc<dyn ObjectStore>| Arc::new(HiddenStore::new(Arc::clone(store), Arc::clone(&hides)));
+        Self::on(location, hidden(location.store()), hidden(location.root()))
+    }
+
+    fn on(location: &Location, store: Arc<dyn ObjectStore>, root: Arc<dyn ObjectStore>) -> Self {
         Self { store: default_logstore(store, root, location.url(), &StorageConfig::default()) }
     }
 
@@ -356,16 +369,27 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
     while let E::Backtraced { source, .. } = error {
         error = *source;
     }
-    let (kind, message) = match &error {
-        E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
+    // A store's failure may stand deep within what a reader of Parquet made of it.
+    let store = match &error {
+        E::ObjectStore(failure) => kind_within(failure),
+        other => kind_within(other),
+    };
+    let (kind, message) = match (&error, store) {
+        (E::FileNotFound(_), _) | (_, Some(ErrorKind::Corrupt)) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
-        E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
-        E::MissingMetadata | E::MissingMetadataAndProtocol => {
+        (_, Some(kind)) => (kind, "the log cannot be read, or its checkpoint not be written, for now"),
+        (E::IOError(_) | E::Reqwest(_), _) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        (E::FileAlreadyExists(_), _) => {
+            (ErrorKind::Unavailable, "the storage says that a file of the log which replaces another is there already")
+        }
+        (E::MissingMetadata | E::MissingMetadataAndProtocol, _) => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }
-        E::MissingProtocol => (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol"),
-        E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
+        (E::MissingProtocol, _) => {
+            (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol")
+        }
+        (E::Unsupported(_), _) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };
     Error::new(kind, message).with_source(error)
@@ -380,6 +404,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
     let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
     let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
     let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;
+    let tags = constants.column_by_name("tags")?.as_map_opt()?;
     let constant = |name: &str, row: usize| {
         let values = constants.column_by_name(name)?.as_primitive_opt::<Int64Type>()?;
         values.is_valid(row).then(|| values.value(row))
@@ -398,6 +423,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
             steps: stats.steps,
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
+            digest: string_map(tags, row)?.remove(TAG_DIGEST).flatten().and_then(|text| text.try_into().ok()),
         });
     }
     Some(())

@@ -2,13 +2,18 @@
 //!
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
+mod actions;
 mod checkpoint;
+mod cleanup;
+mod cloud;
 mod clustering;
+mod compare;
 mod condition;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod garbage;
 mod hidden;
 mod hint;
 mod kernel;
@@ -16,17 +21,23 @@ pub mod location;
 mod mapping;
 mod metadata;
 mod names;
+mod patience;
+mod probe;
 mod put;
 mod read;
 mod rebuild;
 mod relics;
 mod salvage;
 mod upkeep;
+mod wire;
 
 pub use checkpoint::Cadence;
+pub use cleanup::Expired;
+pub use cloud::{Service, StorageOptions};
 pub use condition::{Around, Condition};
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
+pub use garbage::{Garbage, GarbageFile, Why};
 pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
@@ -56,6 +67,7 @@ pub struct Log {
 impl Log {
     /// The log of the table at `location`; nothing is read or written yet.
     pub fn new(location: Location, world: World) -> Self {
+        let location = location.patient(&world.clock);
         let kernel = kernel::Kernel::new(&location);
         Self { location, kernel, world, past: None }
     }
@@ -73,6 +85,11 @@ impl Log {
     /// The table's objects, paths relative to its root.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         self.location.store()
+    }
+
+    /// The kernel, which does not see the names of the log's folder that `hides` says.
+    fn kernel_without(&self, hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> kernel::Kernel {
+        kernel::Kernel::hiding(&self.location, Arc::new(hides))
     }
 }
 

@@ -309,6 +309,8 @@ impl Salvage {
             steps: stats.steps,
             base_row_id: named.base_row_id,
             default_row_commit_version: named.default_row_commit_version,
+            // A file that is removed needs none.
+            digest: None,
         };
         let known = self.files.entry(file.id()).or_insert_with(|| file.clone());
         // A remove may say less of a file than its add.

@@ -11,6 +11,7 @@ mod adopt;
 mod commit;
 mod destination;
 mod keys;
+mod maintenance;
 mod progress;
 mod rebuild;
 mod rows;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
 pub use self::destination::Destination;
+pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
 use self::rebuild::Reloading;
 pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
@@ -33,7 +35,7 @@ use crate::continuity::plan::{
 use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{FileSettings, check_partition_by};
 use crate::log::{Facts, FileColumns, Location, Metadata, Proposal, Protocol, table_schema};
 use crate::schema::View;
@@ -276,18 +278,37 @@ impl Sink {
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
         let claim = self.claim.clone();
-        let applied = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        let done = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
         // What goes past damage is a reload alone.
         self.core.see_plainly();
-        applied
+        self.heeded(done)
     }
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
+        let done = self.add(changes).await;
+        self.heeded(done)
+    }
+
+    /// A sink that learns that it is fenced maintains the table no more.
+    fn heeded<T>(&mut self, done: Result<T>) -> Result<T> {
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Fenced) {
+            self.core.maintenance.stop();
+        }
+        done
+    }
+
+    fn committed(&mut self, kind: Kind) {
+        let core = &mut self.core;
+        core.maintenance.committed(kind, &core.log, &mut core.facts, &self.claim);
+    }
+
+    async fn add(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
         let schema = self.core.view.changelog_schema();
         let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
+        let mut begun = self.core.world.clock.boot();
         loop {
             let (planned, fitted) = match self.plan_append(&changes).await? {
                 (AppendPlan::AlreadyApplied, _) => return Ok(Applied::Already),
@@ -296,8 +317,13 @@ impl Sink {
             let fitted_metadata = fitted.as_ref().map(|(metadata, _)| metadata);
             let columns = self.core.log.file_columns(&self.core.facts, fitted_metadata, &schema)?;
             let files = match written.take() {
-                Some((range, before, files)) if range == planned && before == columns => files,
+                Some((range, before, files))
+                    if range == planned && before == columns && self.core.is_safe_since(begun) =>
+                {
+                    files
+                }
                 _ => {
+                    begun = self.core.world.clock.boot();
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
@@ -324,7 +350,7 @@ impl Sink {
             let protocol = protocol.flatten();
             let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
-                self.core.checkpoint_if_due().await;
+                self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
             written = Some((planned, columns, files));
@@ -348,6 +374,31 @@ impl Sink {
         decide(&self.core, &self.claim)
     }
 
+    /// Writes a checkpoint of the head, reads it back, cleans up the log and removes garbage, whether that is due or not,
+    /// once what is under way beside the commits has ended.
+    ///
+    /// Fenced, or any error of the storage: nothing of it makes a commit fail.
+    pub async fn maintain(&mut self) -> Result<Maintained> {
+        self.core.settle().await?;
+        self.core.maintenance.now(&self.core.log, &mut self.core.facts, &self.claim).await
+    }
+
+    /// Whether maintenance is under way beside the commits.
+    pub fn is_maintaining(&self) -> bool {
+        self.core.maintenance.is_under_way()
+    }
+
+    /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
+    pub async fn rest(&mut self) {
+        self.core.maintenance.rest(&mut self.core.facts).await;
+    }
+
+    /// Gives the sink back once the maintenance under way has ended, or has taken a minute more. A sink that is dropped
+    /// instead leaves it where it is.
+    pub async fn close(mut self) {
+        self.core.maintenance.close(&mut self.core.facts).await;
+    }
+
     async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
@@ -357,6 +408,7 @@ impl Sink {
         };
         let request =
             ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
+        self.core.log.check_conditional_put().await?;
         if let Reason::Reset { .. } = reason {
             self.core.pass_damage().await?;
         }
@@ -411,7 +463,9 @@ impl Sink {
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = reload.claim;
                 self.core.step_over(version).await?;
-                self.core.checkpoint_if_due().await;
+                if claim.is_some() {
+                    self.committed(Kind::Reload);
+                }
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }

@@ -1,12 +1,14 @@
 //! Checks the contract with readers, from the oldest entry that the log still holds.
 
 mod checkpoints;
+mod deep;
 mod files;
 mod fold;
 mod head;
 mod repair;
 mod trust;
 
+pub use deep::RowsRead;
 pub use repair::Repair;
 pub use trust::Trusted;
 
@@ -54,6 +56,8 @@ pub struct Report {
     pub epoch: Option<Epoch>,
     /// Live files.
     pub live_files: usize,
+    /// The rows that were read, where the check went so far.
+    pub rows_read: Option<RowsRead>,
     /// Rules broken in the current generation, in version order.
     pub findings: Vec<Finding>,
     /// Rules broken in older generations, which a reload has healed.
@@ -73,6 +77,25 @@ pub struct Report {
 /// Internal: there is no table. Refused: it ends before `since_version`. Unavailable: the storage cannot be read.
 /// What is wrong with the table is in the report and no error.
 pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
+    checked(log, since_version, Depth::Log).await
+}
+
+/// The same, and reads every row of the live files: none is lost, doubled or changed if their digests are those that the
+/// commits left.
+pub async fn verify_deep(log: &Log, since_version: Option<u64>) -> Result<Report> {
+    checked(log, since_version, Depth::Rows).await
+}
+
+/// How far a check goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// The log, and which files are there.
+    Log,
+    /// Every row too.
+    Rows,
+}
+
+async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<Report> {
     let (listing, head) = listing(log).await?;
     if let Some(since) = since_version.filter(|since| *since > head) {
         return Err(Error::refused(format!(
@@ -99,15 +122,20 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
             None
         }
     };
+    let mut rows_read = None;
     let mut live_files = history.live().map_or(0, HashMap::len);
     if let Some(replayed) = &replayed {
         head::check(&mut history, replayed, head);
         if let Some(found) = files::check(log, &mut history, replayed.version, since == 0).await? {
             live_files = found;
         }
+        if depth == Depth::Rows && is_ours(replayed) {
+            rows_read = Some(deep::check(log, &mut history, replayed).await?);
+        }
     }
     let healed = healed(&history, &listing, &damage);
     let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from, &healed);
+    report.rows_read = rows_read;
     report.trusted = trust::trusted(log, &report, &traces, replayed.is_some()).await?;
     if report.verdict == Verdict::Broken {
         report.repairs = repair::repairs(log, &report).await?;
@@ -233,6 +261,7 @@ fn report(
         last_step: last.as_ref().map(|l| l.to),
         epoch: last.as_ref().map(|l| l.epoch),
         live_files,
+        rows_read: None,
         findings: in_version_order(findings),
         older: in_version_order(older),
         notes: in_version_order([history.notes().to_vec(), told].concat()),

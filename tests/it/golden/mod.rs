@@ -137,7 +137,7 @@ impl Golden {
             return;
         }
         self.run(&["run", "--once", UNSYNCED], 0, "last step 12");
-        self.run(&["verify", "table"], 0, "healthy");
+        self.run(&["verify", "table", "--deep"], 0, "healthy");
         self.run(&["show", "table", "-o", "json"], 0, "\"generation\":1");
         // Of a table whose log is gone nothing of others is left.
         let others = if let Must::Repair { .. } = self.must { "reload" } else { "foreign" };
