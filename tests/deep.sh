@@ -17,6 +17,7 @@ export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${C
 export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
 export CUTOVER_JOB_APPENDS=${CUTOVER_JOB_APPENDS:-500} CUTOVER_COMMITS=${CUTOVER_COMMITS:-10000}
 export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
+export CUTOVER_DAMAGES=${CUTOVER_DAMAGES:-1000} CUTOVER_CRASH_EVERY=${CUTOVER_CRASH_EVERY:-1}
 races=${CUTOVER_RACES:-10}
 soak=${CUTOVER_SOAK_MINUTES:-20}
 
@@ -39,6 +40,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run partitions::
     run changes::
     run histories:: damage::
+    run rebuild::
     run maintenance::
     cargo bench --locked --bench soak -- "$soak"
     cargo test --release --locked --lib -- continuity::history

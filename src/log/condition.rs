@@ -3,11 +3,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use object_store::{Error as StoreError, ObjectStoreExt};
+
 use super::hidden::{HiddenStore, Hides};
 use super::names::LogName;
-use super::{Facts, LAST_CHECKPOINT, Listing, Log, entry};
+use super::{Facts, LAST_CHECKPOINT, Listing, Log, entry, version_path};
 use crate::continuity::commit::FileId;
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::store_error;
 
 /// What can be done with a log.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub(super) struct Past {
 
 /// What a replay comes to, in a form that is small however large the table.
 #[derive(Debug, PartialEq, Eq)]
-struct Gist {
+pub(super) struct Gist {
     said: [String; 4],
     files: u64,
     sum: u128,
@@ -60,9 +63,10 @@ impl Log {
                 Some((version, name)) => Ok(Condition::Lost(lost_entry(*version, name))),
             };
         };
-        if let Err(e) = listing.check_leads() {
-            return Ok(Condition::Lost(e));
-        }
+        let listing = match log.led(listing).await? {
+            Ok(listing) => listing,
+            Err(e) => return Ok(Condition::Lost(e)),
+        };
         let mut why = log.hint_fault(&listing).await?.map(|fault| fault.message);
         let mut damaged = BTreeSet::new();
         for file in listing.checkpoint_files().iter().filter(|f| f.is_complete) {
@@ -72,6 +76,11 @@ impl Log {
                 }
                 damaged.insert(file.version);
             }
+        }
+        if why.is_none()
+            && let Some(named) = log.last_checkpoint().await?.filter(|named| damaged.contains(named))
+        {
+            why = Some(format!("{LAST_CHECKPOINT} names the checkpoint of version {named}, which is damaged"));
         }
         let whole: Vec<u64> = listing.checkpoints.iter().rev().filter(|v| !damaged.contains(v)).copied().collect();
         let mut first_error = None;
@@ -127,6 +136,21 @@ impl Log {
     /// What is damaged of the log that this one is seen past; `None` where it is seen as it is.
     pub fn damage(&self) -> Option<&str> {
         self.past.as_ref().map(|past| past.why.as_str())
+    }
+
+    /// The listing of a log whose names lead to its head. An entry that is put while names are listed may be missing among
+    /// them, so it is looked for.
+    pub(super) async fn led(&self, mut listing: Listing) -> Result<Result<Listing>> {
+        while let Some((version, error)) = listing.gap() {
+            match self.store().head(&version_path(version)).await {
+                Ok(_) => listing.versions.insert(version),
+                Err(StoreError::NotFound { .. }) => return Ok(Err(error)),
+                Err(e) => {
+                    return Err(store_error(format!("the entry of version {version} cannot be looked at"), e));
+                }
+            };
+        }
+        Ok(Ok(listing))
     }
 
     /// The facts, if every reader comes to them: the files can be told, too.
@@ -193,7 +217,7 @@ impl Log {
         Ok(missing.map(|(file, version)| format!("lacks the file {}, which version {version} adds", file.path)))
     }
 
-    async fn gist(&self, version: u64) -> Result<Gist> {
+    pub(super) async fn gist(&self, version: u64) -> Result<Gist> {
         let replayed = self.replay(Some(version)).await?;
         let take = |(files, sum): &mut (u64, u128), file: super::LiveFile| {
             *files += 1;
@@ -211,7 +235,7 @@ impl Log {
 }
 
 impl Gist {
-    fn difference(&self, entries: &Self) -> Option<String> {
+    pub(super) fn difference(&self, entries: &Self) -> Option<String> {
         let words = ["other metadata than", "another protocol than", "another step than", "another epoch than"];
         let said = self.said.iter().zip(&entries.said).zip(words).find(|((a, b), _)| a != b);
         let said = said.map(|((a, b), word)| format!("has {word} the commits: {a}, not {b}"));
@@ -220,23 +244,20 @@ impl Gist {
 }
 
 impl Listing {
-    /// Refuses a log whose names do not lead from its beginning, or from a checkpoint, to its newest version: a replay
-    /// may take what is left for the whole.
-    pub(super) fn check_leads(&self) -> Result<()> {
-        let Some(head) = self.head() else { return Ok(()) };
+    /// The version whose entry is missing on the way from the log's beginning, or from a checkpoint, to its newest version,
+    /// and what that means: a replay may take what is left for the whole.
+    fn gap(&self) -> Option<(u64, Error)> {
+        let head = self.head()?;
         if let Some((version, name)) = self.others.as_ref().filter(|(version, _)| *version > head) {
-            return Err(lost_entry(*version, name));
+            return Some((*version, lost_entry(*version, name)));
         }
         if !self.versions.contains(&head) {
-            return Err(Error::corrupt(format!(
-                "the log entry of version {head} is missing, though there is a checkpoint of it"
-            )));
+            let message = format!("the log entry of version {head} is missing, though there is a checkpoint of it");
+            return Some((head, Error::corrupt(message)));
         }
         let first = self.checkpoints.last().map_or(0, |checkpoint| checkpoint + 1);
-        match (first..head).find(|version| !self.versions.contains(version)) {
-            Some(missing) => Err(Error::corrupt(format!("the log entry of version {missing} is missing"))),
-            None => Ok(()),
-        }
+        let missing = (first..head).find(|version| !self.versions.contains(version))?;
+        Some((missing, Error::corrupt(format!("the log entry of version {missing} is missing"))))
     }
 }
 

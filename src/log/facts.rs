@@ -119,7 +119,7 @@ impl Log {
     /// The same, where a log that does not load has no remedy yet.
     pub(super) async fn facts_unexplained(&self) -> Result<Facts> {
         let checked = self.world.clock.boot();
-        let mut listing = self.list(0).await?;
+        let listing = self.list(0).await?;
         if listing.head().is_none() {
             if let Some(object) = self.object_without_log().await? {
                 return Err(Error::refused(format!(
@@ -129,11 +129,7 @@ impl Log {
             }
             return Ok(Facts::absent(checked));
         }
-        if listing.check_leads().is_err() {
-            // An entry that was put while names were listed may have been missed.
-            listing = self.list(0).await?;
-            listing.check_leads()?;
-        }
+        let listing = self.led(listing).await??;
         let replayed = match self.kernel.replay(None).await {
             Err(e) if e.kind() == ErrorKind::Corrupt => return Err(self.diagnose(&listing, e).await),
             other => other?,

@@ -9,9 +9,9 @@ use super::kernel::checkpoint_alone;
 use super::salvage::Salvage;
 use super::upkeep::{self, Upkeep};
 use super::{Condition, Facts, LAST_CHECKPOINT, LiveFile, Log};
-use crate::continuity::commit::{Commit, FileId};
+use crate::continuity::commit::FileId;
 use crate::continuity::plan::{Ours, Standing};
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::stamp::{COMMIT_PREFIX_REBUILD, TableStamp};
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
@@ -57,6 +57,8 @@ impl Log {
                     "the table's log loads, so there is nothing to rebuild; reset it without --rebuild-log",
                 ));
             }
+            // A rebuild that died before its hint was written.
+            Condition::Around(_) if log.ends_in_rebuild().await? => {}
             Condition::Around(around) => {
                 return Err(Error::refused(format!(
                     "the table's log leads past its damage ({}), so it need not be rebuilt; reset it without --rebuild-log",
@@ -103,6 +105,12 @@ impl Log {
         })
     }
 
+    async fn ends_in_rebuild(&self) -> Result<bool> {
+        let Some(newest) = self.list(0).await?.versions.last().copied() else { return Ok(false) };
+        let commit = self.commit(newest).await?;
+        Ok(commit.as_ref().and_then(|c| c.stamp()).is_some_and(|s| s.commit.starts_with(COMMIT_PREFIX_REBUILD)))
+    }
+
     /// Writes the checkpoint of `version`, whose entry holds the whole state, names it in the hint, and reads both back.
     ///
     /// Unavailable or corrupt: it is not done, and may be tried again.
@@ -111,7 +119,6 @@ impl Log {
         let bytes = log.read(version).await?.ok_or_else(|| {
             Error::corrupt(format!("the log entry of version {version}, by which the log was rebuilt, is gone"))
         })?;
-        let commit = entry::parse(version, &bytes)?;
         let files = checkpoint_alone(version, bytes.clone()).await?;
         // The hint last, when what it names is there.
         let (hints, checkpoints): (Vec<_>, Vec<_>) =
@@ -120,55 +127,64 @@ impl Log {
             let failed = |e| store_error(format!("the file {path} of the rebuilt log cannot be written"), e);
             log.store().put(&path, bytes.into()).await.map_err(failed)?;
         }
-        log.read_back(version, &commit, Some(&bytes)).await
+        log.read_back(version, &bytes).await
     }
 
-    /// Writes a checkpoint of `version`, the head, past damage below, and reads it back as others do.
+    /// Writes a checkpoint of `version`, the head, past damage below, and holds what others read then against it.
     pub async fn step_over(&self, version: u64) -> Result<()> {
+        let expected = self.gist(version).await?;
         self.kernel.checkpoint(version).await?;
-        let commit = self
-            .commit(version)
-            .await?
-            .ok_or_else(|| Error::corrupt(format!("the log entry of version {version} is gone")))?;
-        self.plain().read_back(version, &commit, None).await
+        let others = self.plain();
+        let read = match others.gist(version).await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Err(unlike(version, "does not load").with_source(e)),
+            other => other?,
+        };
+        if let Some(difference) = read.difference(&expected) {
+            return Err(unlike(version, &difference));
+        }
+        others.check_hint(version).await
     }
 
-    /// Holds what every reader sees of `version` against the entry of a reload there, which is its whole state.
-    async fn read_back(&self, version: u64, commit: &Commit, whole: Option<&[u8]>) -> Result<()> {
-        let unlike = |what: &str| {
-            Error::corrupt(format!(
-                "the checkpoint of version {version} was written, and what is read back {what}; repair the table with `cutover reset --rebuild-log`"
-            ))
-        };
+    /// Holds what every reader sees of `version` against the entry there, which is its whole state.
+    async fn read_back(&self, version: u64, bytes: &[u8]) -> Result<()> {
+        let commit = entry::parse(version, bytes)?;
         let listing = self.list(version).await?;
         if !listing.checkpoints.contains(&version) {
-            return Err(unlike("is nothing"));
+            return Err(unlike(version, "is nothing"));
         }
         let replayed = match self.replay(Some(version)).await {
-            Err(e) if e.kind() == ErrorKind::Corrupt => return Err(unlike("does not load").with_source(e)),
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Err(unlike(version, "does not load").with_source(e)),
             other => other?,
         };
         let stamp = commit.stamp();
         let is_step = replayed.step == stamp.map(|s| s.to.as_i64());
         let is_epoch = replayed.epoch == stamp.map(|s| s.epoch.as_i64());
         if !is_step || !is_epoch || commit.table.as_ref() != Some(&replayed.metadata.table()) {
-            return Err(unlike("says other metadata, step or epoch than the reload"));
+            return Err(unlike(version, "says other metadata, step or epoch than the reload"));
         }
-        if let Some(bytes) = whole
-            && told(bytes) != (Some(replayed.metadata), Some(replayed.protocol))
-        {
-            return Err(unlike("says other metadata or another protocol than the reload"));
+        if told(bytes) != (Some(replayed.metadata), Some(replayed.protocol)) {
+            return Err(unlike(version, "says other metadata or another protocol than the reload"));
         }
         let live = self.live_map_at(version).await?;
         let is_live = |file: &FileId, size: u64| live.get(file).is_some_and(|found| found.size == size);
         if live.len() != commit.adds.len() || !commit.adds.iter().all(|add| is_live(&add.file, add.size)) {
-            return Err(unlike("names other files than the reload"));
+            return Err(unlike(version, "names other files than the reload"));
         }
+        self.check_hint(version).await
+    }
+
+    async fn check_hint(&self, version: u64) -> Result<()> {
         match self.hint_fault(&self.list(0).await?).await? {
-            Some(fault) => Err(unlike(&format!("is led to wrongly: {}", fault.message))),
+            Some(fault) => Err(unlike(version, &format!("is led to wrongly: {}", fault.message))),
             None => Ok(()),
         }
     }
+}
+
+fn unlike(version: u64, what: &str) -> Error {
+    Error::corrupt(format!(
+        "the checkpoint of version {version} was written, and what is read back {what}; see what `cutover verify` finds, and repeat the reset that it names"
+    ))
 }
 
 /// The metadata and the protocol in an entry.

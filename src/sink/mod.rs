@@ -279,6 +279,8 @@ impl Sink {
         self.core.settle().await?;
         let claim = self.claim.clone();
         let done = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        // What goes past damage is a reload alone.
+        self.core.see_plainly();
         self.heeded(done)
     }
 
@@ -412,7 +414,12 @@ impl Sink {
         }
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
-        let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
+        let ReloadPlan::Go { generation, epoch } = planned else {
+            if let Some(version) = self.core.facts.version {
+                self.core.step_over(version).await?;
+            }
+            return Ok(Applied::Already);
+        };
         let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
         let schema = self.core.view.changelog_schema();

@@ -197,8 +197,13 @@ impl Core {
             );
             Error::new(error.kind(), message).with_source(error)
         })?;
-        self.log = self.log.plain().clone();
+        self.see_plainly();
         self.refresh().await
+    }
+
+    /// Sees the log as others do.
+    pub(super) fn see_plainly(&mut self) {
+        self.log = self.log.plain().clone();
     }
 
     /// Why a rebuild was not committed at `version`.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::faults::{Call, Fault, FaultStore};
 use crate::golden::view_rows;
-use crate::program::{Landing, Readers, Site, UNSYNCED, size};
+use crate::program::{Chance, Landing, Readers, Site, UNSYNCED, size};
 use crate::tables::{Made, Table, checkpoint, entry, made};
 use crate::world::{changes, log, memory, settings, sink, state, target, view, world};
 
@@ -86,7 +86,8 @@ const KINDS: &[(&str, On, fn(&mut Table), Needs)] = &[
     ("an old entry is torn", Whole, |t| halve(t.at(&entry(2))), Reset),
     ("an entry above the checkpoint is torn", Whole, |t| halve(t.at(&entry(10))), RebuildLog),
     ("an entry above the checkpoint is gone", Whole, |t| t.lose(&[&entry(10)]), RebuildLog),
-    ("an entry above the checkpoint has no bytes", Whole, |t| t.at(&entry(9)).clear(), RebuildLog),
+    // It loads, for the kernel takes it for a version that does nothing.
+    ("an entry above the checkpoint has no bytes", Whole, |t| t.at(&entry(9)).clear(), Reset),
     ("an entry above the checkpoint is garbage", Whole, |t| t.put(&entry(11), &[200; 300]), RebuildLog),
     ("the newest entry is torn", Whole, |t| halve(t.at(&entry(12))), RebuildLog),
     ("the newest entry has no bytes", Whole, |t| t.at(&entry(12)).clear(), RebuildLog),
@@ -381,7 +382,7 @@ impl Case {
         }
         let (code, word) = match self.needs {
             Reset => (5, "reset it without --rebuild-log"),
-            RebuildLog if !self.damaged.files.keys().any(|path| path.starts_with("_delta_log/")) => {
+            RebuildLog if !self.damaged.files.keys().any(|path| path.starts_with("_delta_log/0")) => {
                 (5, "--rebuild-log")
             }
             RebuildLog => (3, "--rebuild-log"),
@@ -474,9 +475,12 @@ fn on_each(cases: &mut [Case], work: impl Fn(&mut Case) + Sync) {
 fn each_kind_of_damage_is_repaired_by_one_reset_and_read_by_others() {
     let site = Site::new();
     let templates = Templates::make(&site);
+    let mut chance = Chance::new(TEST);
+    let wanted = size("CUTOVER_DAMAGES", 16);
     let mut cases: Vec<Case> = KINDS
         .iter()
         .enumerate()
+        .filter(|_| chance.below(KINDS.len() as u64) < wanted)
         .map(|(n, (kind, on, damage, needs))| {
             let (folder, whole) = (format!("t{n}"), templates.of(*on));
             let mut damaged = whole.clone();
@@ -495,7 +499,7 @@ fn each_kind_of_damage_is_repaired_by_one_reset_and_read_by_others() {
     }
     let problems: Vec<String> =
         cases.iter().flat_map(|c| c.problems.iter().map(|p| format!("{} ({}): {p}", c.kind, c.folder))).collect();
-    assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+    assert!(problems.is_empty(), "seed {}: {} problems\n{}", chance.seed, problems.len(), problems.join("\n"));
 }
 
 /// Other engines read the rows that the feed's files come to.
@@ -550,14 +554,15 @@ async fn wrecks() -> Vec<(&'static str, Table)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebuild_that_dies_anywhere_is_finished_by_the_next() {
+    let mut chance = Chance::new("a_rebuild_that_dies_anywhere_is_finished_by_the_next");
     let mut runs = 0;
     for (what, table) in wrecks().await {
         let (world_of, clock) = world(3);
         let counting = FaultStore::new(table.store().await, Some(clock), Box::new(|_: &Call| None));
         let as_store: Arc<dyn ObjectStore> = Arc::new(counting.clone());
         rebuild(&as_store, &world_of, "a").await.unwrap();
-        let every = size("CUTOVER_CRASH_EVERY", 2) as usize;
-        for number in (0..counting.calls().len()).step_by(every) {
+        let every = size("CUTOVER_CRASH_EVERY", 6);
+        for number in (chance.below(every) as usize..counting.calls().len()).step_by(every as usize) {
             for after in [false, true] {
                 let (inner, (dying, clock)) = (table.store().await, world(4));
                 let script = move |call: &Call| {
@@ -566,7 +571,7 @@ async fn a_rebuild_that_dies_anywhere_is_finished_by_the_next() {
                 let faulty: Arc<dyn ObjectStore> =
                     Arc::new(FaultStore::new(Arc::clone(&inner), Some(clock), Box::new(script)));
                 let died = rebuild(&faulty, &dying, "a").await;
-                let at = format!("{what}, call {number}, after it: {after}: {died:?}");
+                let at = format!("{what}, call {number}, after it: {after}: {died:?}; seed {}", chance.seed);
                 let restarted = world(5).0;
                 match rebuild(&inner, &restarted, "b").await {
                     Ok(_) => {}
@@ -589,7 +594,7 @@ async fn a_rebuild_that_dies_anywhere_is_finished_by_the_next() {
             }
         }
     }
-    assert!(runs > 50, "{runs}");
+    assert!(runs > 20, "{runs}; seed {}", chance.seed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
