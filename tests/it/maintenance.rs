@@ -308,8 +308,7 @@ async fn timestamps_in_commits_tell_how_old_a_version_is_where_the_table_has_the
     let entry = |version: u64| format!("_delta_log/{version:020}.json");
     let first = fs::read_to_string(table.folder().join(entry(0))).unwrap();
     let is_metadata = |action: &Value| action.get("metaData").is_some();
-    let mut metadata: Value =
-        first.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_metadata).unwrap();
+    let mut metadata: Value = first.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_metadata).unwrap();
     let millis = table.world.clock.unix_millis() + 1;
     for (key, value) in [
         ("delta.enableInCommitTimestamps", "true".to_string()),
