@@ -54,6 +54,8 @@ struct Soak<'a> {
     view: View,
     step: i64,
     seed: u64,
+    /// Versions since the beginning.
+    made: u64,
 }
 
 impl Soak<'_> {
@@ -119,17 +121,18 @@ impl Soak<'_> {
                 }
             };
             tenth.versions += 1;
-            if tenth.versions.is_multiple_of(RELOAD_EVERY) {
+            self.made += 1;
+            if self.made.is_multiple_of(RELOAD_EVERY) {
                 self.reload(&mut held).await?;
             } else {
                 tenth.appends.push(self.append(&mut held).await?);
             }
-            if tenth.versions.is_multiple_of(MAINTAIN_EVERY) {
+            if self.made.is_multiple_of(MAINTAIN_EVERY) {
                 held.maintain().await?;
             }
-            if tenth.versions.is_multiple_of(RESTART_EVERY) {
+            if self.made.is_multiple_of(RESTART_EVERY) {
                 // Every second one is dropped in the middle of what it does.
-                if tenth.versions.is_multiple_of(2 * RESTART_EVERY) {
+                if self.made.is_multiple_of(2 * RESTART_EVERY) {
                     held.close().await;
                 }
             } else {
@@ -183,7 +186,7 @@ async fn main() -> Outcome<()> {
     let folder = base.path().join("table");
     let fields = [("id", DataType::Int64), ("name", DataType::Utf8)].map(|(n, t)| Field::new(n, t, true));
     let view = View::new("v", &Schema::new(fields.to_vec()), vec!["id".into()])?;
-    let mut soak = Soak { folder: &folder, view, step: 0, seed: 0 };
+    let mut soak = Soak { folder: &folder, view, step: 0, seed: 0, made: 0 };
     let (begun, whole) = (Instant::now(), Duration::from_secs(minutes * 60));
     println!("tenth versions append_ms open_ms rss_MiB handles files disk_MiB");
     let mut tenths = Vec::new();

@@ -301,6 +301,50 @@ async fn expired_versions_go_below_a_compared_checkpoint_and_every_other_one_sti
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timestamps_in_commits_tell_how_old_a_version_is_where_the_table_has_them() {
+    let mut table = Aged::new(415, 20);
+    drop(table.sink(&[SIX_DAYS]).await);
+    table.age();
+    let entry = |version: u64| format!("_delta_log/{version:020}.json");
+    let first = fs::read_to_string(table.folder().join(entry(0))).unwrap();
+    let is_metadata = |action: &Value| action.get("metaData").is_some();
+    let mut metadata: Value = first.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_metadata).unwrap();
+    let millis = table.world.clock.unix_millis() + 1;
+    for (key, value) in [
+        ("delta.enableInCommitTimestamps", "true".to_string()),
+        ("delta.inCommitTimestampEnablementVersion", "1".to_string()),
+        ("delta.inCommitTimestampEnablementTimestamp", millis.to_string()),
+    ] {
+        metadata["metaData"]["configuration"][key] = value.into();
+    }
+    let features = ["appendOnly", "invariants", "inCommitTimestamp"];
+    let actions = [
+        json!({"commitInfo": {"inCommitTimestamp": millis, "timestamp": millis, "operation": "SET TBLPROPERTIES"}}),
+        json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}),
+        metadata,
+    ];
+    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+    fs::write(table.folder().join(entry(1)), lines.join("\n")).unwrap();
+    let mut sink = table.sink(&[]).await;
+    for day in 1..=20 {
+        table.clock.advance(DAY);
+        table.append(&mut sink).await;
+        if day % 5 == 0 {
+            let log = table.log();
+            log.checkpoint(&mut log.facts().await.unwrap()).await.unwrap();
+        }
+    }
+    // The files are of today, all but the one from before the table had timestamps.
+    for path in files(&table.folder()).iter().filter(|path| !path.ends_with(entry(0))) {
+        set_age(path, table.world.clock.unix_millis());
+    }
+    sink.maintain().await.unwrap();
+    // A version a day from 3 on, checkpoints of 7, 12, 17 and 22; that of six days ago is 16.
+    assert_eq!(table.versions(), (12..=22).collect::<Vec<_>>());
+    table.is_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_keeps_its_log_keeps_it() {
     for (name, value) in [
         ("delta.enableExpiredLogCleanup", "false"),
