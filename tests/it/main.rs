@@ -17,6 +17,7 @@ mod foreign;
 mod golden;
 mod histories;
 mod interplay;
+mod invariants;
 mod kills;
 mod partitions;
 mod program;
