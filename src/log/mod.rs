@@ -4,6 +4,7 @@
 
 mod checkpoint;
 mod clustering;
+pub mod disk;
 mod durable;
 pub mod entry;
 mod facts;
@@ -19,6 +20,7 @@ mod read;
 mod upkeep;
 
 pub use checkpoint::Cadence;
+pub use durable::SyncedStore;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
 pub use hint::LAST_CHECKPOINT;

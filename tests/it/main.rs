@@ -4,9 +4,11 @@
 
 mod added_columns;
 mod adopt;
+mod ambiguity;
 mod changes;
 mod cli;
 mod connector;
+mod crashes;
 mod damage;
 mod encodings;
 mod faults;
@@ -27,7 +29,9 @@ mod schema_change;
 mod sink;
 mod tables;
 mod tidy;
+mod troubles;
 mod two_writers;
 mod types;
 mod verify;
+mod workload;
 mod world;
