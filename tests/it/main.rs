@@ -10,6 +10,7 @@ mod cli;
 mod connector;
 mod crashes;
 mod damage;
+mod disk;
 mod encodings;
 mod faults;
 mod features;
