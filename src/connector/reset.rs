@@ -96,6 +96,7 @@ impl Connector {
         self.show_snapshot(&sink.progress(), snapshot.step);
         let applied = sink.reload(snapshot, reset.stamp, reset.older).await?;
         self.show_table(sink.facts().ours());
+        sink.close().await;
         Ok(applied)
     }
 

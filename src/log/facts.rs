@@ -36,6 +36,8 @@ pub struct Facts {
     pub(super) clustered_by: Vec<Vec<String>>,
     /// The head's size and tag, by which it is known again.
     pub(super) head: Option<HeadMark>,
+    /// The version of which this writer itself may write a checkpoint meanwhile.
+    pub(super) own_checkpoint: Option<u64>,
     /// When these facts were last known to be the head's, by the boot clock.
     pub(super) checked: Duration,
 }
@@ -55,6 +57,16 @@ impl Facts {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         }
+    }
+
+    /// Says that the writer who holds these facts writes a checkpoint of `version`, so that it is not taken for another's.
+    pub fn expect_checkpoint(&mut self, version: u64) {
+        self.own_checkpoint = Some(version);
+    }
+
+    /// Takes over what the facts `before` say that others do not know.
+    pub(crate) fn succeed(&mut self, before: &Self) {
+        self.own_checkpoint = before.own_checkpoint;
     }
 
     /// Whether data files know the columns by names or ids of their own.
@@ -93,6 +105,7 @@ impl Log {
                 upkeep: Upkeep::default(),
                 clustered_by: Vec::new(),
                 head: None,
+                own_checkpoint: None,
                 checked,
             });
         }
@@ -143,6 +156,7 @@ impl Log {
             upkeep,
             clustered_by,
             head,
+            own_checkpoint: None,
             checked,
         })
     }

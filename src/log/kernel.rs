@@ -10,12 +10,14 @@ use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::{DataType as DeltaType, StructType};
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
+use object_store::ObjectStore;
 use object_store::path::Path;
 use serde_json::{Value, json};
 
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{FileStats, Metadata, Protocol, vector_id};
 use super::features::{self, CLUSTERING, ROW_TRACKING};
+use super::hidden::{HiddenStore, Hides};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
 use crate::continuity::commit::FileId;
@@ -100,7 +102,16 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn new(location: &Location) -> Self {
-        let (store, root) = (Arc::clone(location.store()), Arc::clone(location.root()));
+        Self::on(location, Arc::clone(location.store()), Arc::clone(location.root()))
+    }
+
+    /// A kernel that sees the log without the names that are hidden.
+    pub(super) fn hiding(location: &Location, hides: Hides) -> Self {
+        let hidden = |store: &Arc<dyn ObjectStore>| Arc::new(HiddenStore::new(Arc::clone(store), Arc::clone(&hides)));
+        Self::on(location, hidden(location.store()), hidden(location.root()))
+    }
+
+    fn on(location: &Location, store: Arc<dyn ObjectStore>, root: Arc<dyn ObjectStore>) -> Self {
         Self { store: default_logstore(store, root, location.url(), &StorageConfig::default()) }
     }
 

@@ -2,13 +2,18 @@
 //!
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
+mod actions;
 mod checkpoint;
+mod cleanup;
 mod clustering;
+mod compare;
 pub mod disk;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod garbage;
+mod hidden;
 mod hint;
 mod kernel;
 pub mod location;
@@ -20,9 +25,11 @@ mod read;
 mod upkeep;
 
 pub use checkpoint::Cadence;
+pub use cleanup::Expired;
 pub use durable::SyncedStore;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
+pub use garbage::{Garbage, GarbageFile, Why};
 pub use hint::LAST_CHECKPOINT;
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
@@ -61,6 +68,11 @@ impl Log {
     /// The table's objects, paths relative to its root.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         self.location.store()
+    }
+
+    /// The kernel, which does not see the names of the log's folder that `hides` says.
+    fn kernel_without(&self, hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> kernel::Kernel {
+        kernel::Kernel::hiding(&self.location, Arc::new(hides))
     }
 }
 

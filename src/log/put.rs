@@ -141,7 +141,7 @@ impl Log {
         Ok(outcome)
     }
 
-    async fn attempt(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+    async fn attempt(&self, facts: &mut Facts, entry: &Entry) -> Result<Outcome> {
         if !self.is_head(facts).await? {
             return Ok(Outcome::Conflict);
         }
@@ -199,7 +199,7 @@ impl Log {
     }
 
     /// Whether the version of `facts` is still the head, as far as can be told without a race; a free name alone is no proof.
-    async fn is_head(&self, facts: &Facts) -> Result<bool> {
+    async fn is_head(&self, facts: &mut Facts) -> Result<bool> {
         let stale = self.world.clock.boot().saturating_sub(facts.checked) > STALE;
         let Some(version) = facts.version else {
             return Ok(!stale || self.list(0).await?.head().is_none());
@@ -207,8 +207,19 @@ impl Log {
         if stale && self.list(version).await?.head() != Some(version) {
             return Ok(false);
         }
-        let found = self.head_mark(version).await?;
-        Ok(matches!((&found, &facts.head), (Some(found), Some(known)) if found.is(known)))
+        let (Some(found), Some(known)) = (self.head_mark(version).await?, &facts.head) else { return Ok(false) };
+        if !found.is_entry_of(known) {
+            return Ok(false);
+        }
+        if found.checkpoint != known.checkpoint {
+            // A hint to the very checkpoint that this writer makes, at or below the base, is no sign of others.
+            let own = facts.own_checkpoint.filter(|own| *own <= version);
+            if own.is_none() || self.last_checkpoint().await.unwrap_or(None) != own {
+                return Ok(false);
+            }
+            facts.head = Some(found);
+        }
+        Ok(true)
     }
 
     /// What the head of `version` is known by; `None` when it is gone.
@@ -243,10 +254,10 @@ impl Log {
 }
 
 impl HeadMark {
-    /// Whether both may be marks of the same entry, below the same checkpoint.
-    fn is(&self, other: &Self) -> bool {
+    /// Whether both may be marks of the same entry.
+    fn is_entry_of(&self, other: &Self) -> bool {
         let same_tag = self.tag.is_none() || other.tag.is_none() || self.tag == other.tag;
-        self.size == other.size && self.checkpoint == other.checkpoint && same_tag
+        self.size == other.size && same_tag
     }
 }
 

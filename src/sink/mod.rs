@@ -11,6 +11,7 @@ mod adopt;
 mod commit;
 mod destination;
 mod keys;
+mod maintenance;
 mod progress;
 mod rows;
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
 pub use self::destination::Destination;
+pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
 use crate::change::Changes;
 use crate::clock::World;
@@ -30,7 +32,7 @@ use crate::continuity::plan::{
 use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{FileSettings, check_partition_by};
 use crate::log::{Facts, FileColumns, Location, Metadata, Proposal, Protocol, table_schema};
 use crate::schema::View;
@@ -262,15 +264,35 @@ impl Sink {
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
         let claim = self.claim.clone();
-        self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await
+        let done = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        self.heeded(done)
     }
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
+        let done = self.add(changes).await;
+        self.heeded(done)
+    }
+
+    /// A sink that learns that it is fenced maintains the table no more.
+    fn heeded<T>(&mut self, done: Result<T>) -> Result<T> {
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Fenced) {
+            self.core.maintenance.stop();
+        }
+        done
+    }
+
+    fn committed(&mut self, kind: Kind) {
+        let core = &mut self.core;
+        core.maintenance.committed(kind, &core.log, &mut core.facts, &self.claim);
+    }
+
+    async fn add(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
         let schema = self.core.view.changelog_schema();
         let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
+        let mut begun = self.core.world.clock.boot();
         loop {
             let (planned, fitted) = match self.plan_append(&changes).await? {
                 (AppendPlan::AlreadyApplied, _) => return Ok(Applied::Already),
@@ -279,8 +301,13 @@ impl Sink {
             let fitted_metadata = fitted.as_ref().map(|(metadata, _)| metadata);
             let columns = self.core.log.file_columns(&self.core.facts, fitted_metadata, &schema)?;
             let files = match written.take() {
-                Some((range, before, files)) if range == planned && before == columns => files,
+                Some((range, before, files))
+                    if range == planned && before == columns && self.core.is_safe_since(begun) =>
+                {
+                    files
+                }
                 _ => {
+                    begun = self.core.world.clock.boot();
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
@@ -307,7 +334,7 @@ impl Sink {
             let protocol = protocol.flatten();
             let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
-                self.core.checkpoint_if_due().await;
+                self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
             written = Some((planned, columns, files));
@@ -329,6 +356,26 @@ impl Sink {
         }
         self.core.refresh().await?;
         decide(&self.core, &self.claim)
+    }
+
+    /// Writes a checkpoint of the head, reads it back, cleans up the log and removes garbage, whether that is due or not,
+    /// once what is under way beside the commits has ended.
+    ///
+    /// Fenced, or any error of the storage: nothing of it makes a commit fail.
+    pub async fn maintain(&mut self) -> Result<Maintained> {
+        self.core.settle().await?;
+        self.core.maintenance.now(&self.core.log, &mut self.core.facts, &self.claim).await
+    }
+
+    /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
+    pub async fn rest(&mut self) {
+        self.core.maintenance.rest(&mut self.core.facts).await;
+    }
+
+    /// Gives the sink back once the maintenance under way has ended, or has taken a minute more. A sink that is dropped
+    /// instead leaves it where it is.
+    pub async fn close(mut self) {
+        self.core.maintenance.close(&mut self.core.facts).await;
     }
 
     async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
@@ -401,7 +448,9 @@ impl Sink {
             let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = held;
-                self.core.checkpoint_if_due().await;
+                if claim.is_some() {
+                    self.committed(Kind::Reload);
+                }
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }
