@@ -5,6 +5,7 @@
 mod actions;
 mod checkpoint;
 mod cleanup;
+mod cloud;
 mod clustering;
 mod compare;
 pub mod disk;
@@ -20,12 +21,16 @@ pub mod location;
 mod mapping;
 mod metadata;
 mod names;
+mod patience;
+mod probe;
 mod put;
 mod read;
 mod upkeep;
+mod wire;
 
 pub use checkpoint::Cadence;
 pub use cleanup::Expired;
+pub use cloud::{Service, StorageOptions};
 pub use durable::SyncedStore;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
@@ -56,6 +61,7 @@ pub struct Log {
 impl Log {
     /// The log of the table at `location`; nothing is read or written yet.
     pub fn new(location: Location, world: World) -> Self {
+        let location = location.patient(&world.clock);
         let kernel = kernel::Kernel::new(&location);
         Self { location, kernel, world }
     }

@@ -21,7 +21,7 @@ use super::upkeep::Upkeep;
 use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
-use crate::store::store_error;
+use crate::store::{is_denied, store_error};
 
 /// Facts older than this are looked at again before and after a put.
 const STALE: Duration = Duration::from_secs(3);
@@ -134,6 +134,7 @@ impl Log {
     ///
     /// Fails only where nothing was written and trying again is pointless.
     pub(crate) async fn put(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal) -> Result<Outcome> {
+        self.check_conditional_put().await?;
         let outcome = self.attempt(facts, entry).await?;
         if let Outcome::Committed(tag) = &outcome {
             self.advance(facts, entry, proposal, tag.clone());
@@ -156,11 +157,16 @@ impl Log {
             };
             match self.read(entry.version).await {
                 Ok(Some(found)) => return self.settle(facts, entry, &found).await,
-                Ok(None) if is_final(&error) => {
+                Ok(None) if is_denied(&error) => {
                     return Err(store_error(
                         format!("the log of {} cannot be written; check its permissions", self.location().uri()),
                         error,
                     ));
+                }
+                // Neither side answers any more, so waiting is pointless; what came of attempts before is not known.
+                Err(unread) if is_denied(&error) && !unread.kind().is_retryable() => {
+                    let message = format!("whether version {} was written is not known yet", entry.version);
+                    return Ok(Outcome::Unknown(store_error(message, error)));
                 }
                 Ok(None) | Err(_) => {}
             }
@@ -259,15 +265,4 @@ impl HeadMark {
         let same_tag = self.tag.is_none() || other.tag.is_none() || self.tag == other.tag;
         self.size == other.size && same_tag
     }
-}
-
-/// Errors by which the storage says that it wrote nothing and will not.
-fn is_final(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::PermissionDenied { .. }
-            | StoreError::Unauthenticated { .. }
-            | StoreError::NotSupported { .. }
-            | StoreError::NotImplemented { .. }
-    )
 }

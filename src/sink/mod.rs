@@ -385,6 +385,7 @@ impl Sink {
         };
         let request =
             ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
+        self.core.log.check_conditional_put().await?;
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };

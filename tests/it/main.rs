@@ -22,6 +22,7 @@ mod histories;
 mod interplay;
 mod invariants;
 mod kills;
+mod object_stores;
 mod partitions;
 mod program;
 mod readers;

@@ -283,6 +283,8 @@ impl Drop for Running {
 /// The scripts of tests/readers.
 pub(crate) struct Readers {
     python: PathBuf,
+    /// Variables that say how to reach an object store.
+    environment: Vec<(String, String)>,
 }
 
 impl Readers {
@@ -293,13 +295,19 @@ impl Readers {
             // Not by a macro, whose words the test harness would keep to itself.
             let _ = writeln!(std::io::stderr(), "skipped: readers of {test}; set CUTOVER_PYTHON, see tests/run.sh");
         }
-        python.map(|python| Self { python })
+        python.map(|python| Self { python, environment: Vec::new() })
+    }
+
+    /// The same, for tables that are reached by these variables.
+    pub(crate) fn at(self, environment: Vec<(String, String)>) -> Self {
+        Self { environment, ..self }
     }
 
     /// A call of one of the scripts.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(script)).args(args);
+        command.envs(self.environment.iter().cloned());
         command
     }
 
