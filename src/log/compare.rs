@@ -119,7 +119,8 @@ impl Log {
         self.entry_actions(first..=version, |_, actions| actions.into_iter().try_for_each(|a| without.take(a))).await?;
         let metadata = without.rest.metadata.as_ref();
         let properties = metadata.map(|m| &m.configuration);
-        let keeps_stats = properties.and_then(|p| p.get(STATS_AS_JSON)).is_none_or(|v| !v.eq_ignore_ascii_case("false"));
+        let keeps_stats =
+            properties.and_then(|p| p.get(STATS_AS_JSON)).is_none_or(|v| !v.eq_ignore_ascii_case("false"));
         // Statistics that a checkpoint has only as columns, the kernel writes as text.
         stats_from_entries &= keeps_stats;
         let mut found = Rest::default();

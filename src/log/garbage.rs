@@ -249,7 +249,8 @@ fn is_staged(path: &Path) -> bool {
     };
     let Some((name, id)) = name.rsplit_once('.') else { return false };
     let is_id = uuid::Uuid::try_parse(id).is_ok() && id.len() == 36;
-    let in_log = folder && path.parts().count() == 2 && (LogName::parse(name).is_some() || name == super::LAST_CHECKPOINT);
+    let in_log =
+        folder && path.parts().count() == 2 && (LogName::parse(name).is_some() || name == super::LAST_CHECKPOINT);
     is_id && (in_log || (path.parts().count() == 1 && name.starts_with(FILE_PREFIX)))
 }
 

@@ -111,8 +111,7 @@ mod tests {
             inner.put(&Path::from(path), "x".into()).await.unwrap();
         }
         let store = HiddenStore::new(inner, Arc::new(|name: &str| name == "2.json"));
-        let mut listed: Vec<String> =
-            store.list(None).map_ok(|o| o.location.to_string()).try_collect().await.unwrap();
+        let mut listed: Vec<String> = store.list(None).map_ok(|o| o.location.to_string()).try_collect().await.unwrap();
         listed.sort();
         assert_eq!(listed, ["t/2.json", "t/_delta_log/1.json", "t/_delta_log/_sidecars/2.json"]);
         let hidden = Path::from("t/_delta_log/2.json");

@@ -68,7 +68,7 @@ impl Patience {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let limit = LIMIT + Duration::from_secs(bytes / SLOWEST);
-        match select(std::pin::pin!(call), self.clock.sleep(limit)).await {
+        match select(std::pin::pin!(call), self.clock.deadline(limit)).await {
             Either::Left((done, _)) => done,
             Either::Right(((), _)) => Err(TookTooLong { what, limit }.into()),
         }

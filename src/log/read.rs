@@ -55,7 +55,9 @@ impl Log {
         // An answer that ends between two lines would be an entry that says less.
         if bytes.len() as u64 != size {
             let read = bytes.len();
-            return Err(Error::unavailable(format!("of the entry of version {version} {read} of {size} bytes were read")));
+            return Err(Error::unavailable(format!(
+                "of the entry of version {version} {read} of {size} bytes were read"
+            )));
         }
         Ok(Some(bytes))
     }

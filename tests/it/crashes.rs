@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cutover::sink::Maintained;
 use object_store::ObjectStore;
 use tokio::runtime::Builder;
 
@@ -36,6 +37,8 @@ impl Death {
 struct Survived {
     /// The calls of the last process.
     calls: Vec<Call>,
+    /// How the last process's rounds of maintenance ended.
+    maintained: Vec<cutover::Result<Maintained>>,
     /// Deaths that happened.
     deaths: usize,
     violations: Vec<String>,
@@ -61,7 +64,8 @@ async fn survive(deaths: Vec<Death>) -> Survived {
         violations.push(format!("after {deaths:?} the next process ends with {e:?}"));
     }
     violations.extend(finished(&storage, &truth).await.err().map(|found| format!("after {deaths:?}: {found}")));
-    Survived { calls: last.faults.calls(), deaths: happened, violations }
+    let maintained = std::mem::take(&mut *last.maintained.lock().unwrap());
+    Survived { calls: last.faults.calls(), maintained, deaths: happened, violations }
 }
 
 /// That the workload is done, and each of its parts once.
@@ -116,6 +120,9 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
     const TEST: &str = "a_crash_at_any_call_loses_and_doubles_nothing";
     let whole = on_threads(vec![Vec::new()], survive).remove(0);
     none(whole.violations);
+    let [Ok(Maintained { checkpoint: Some(_), cleaned: 1.., garbage: 1.., .. })] = whole.maintained[..] else {
+        panic!("the workload is maintained once, and there is something to do: {:?}", whole.maintained);
+    };
     let operations = whole.calls.len();
     let firsts: Vec<Death> = Death::all(operations).collect();
     let survived = on_threads(firsts.iter().map(|death| vec![*death]).collect(), survive);

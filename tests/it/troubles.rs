@@ -36,6 +36,8 @@ static TROUBLES: &[Trouble] = &[
     trouble("busy", 40, || Fault::Busy, &[]),
     trouble("done, then 500", 2, || Fault::DoneThen500, &[]),
     trouble("taken", 5, || Fault::Taken, &[]),
+    trouble("hang", 2, || Fault::Hang, &[]),
+    trouble("done, then hang", 2, || Fault::DoneThenHang, &[]),
     trouble("slow", 3, || Fault::Slow(Duration::from_secs(20)), &[]),
     trouble("expired", 1, || Fault::Expired, &[ErrorKind::Refused]),
     trouble("no space", 30, || Fault::NoSpace, &[]),
