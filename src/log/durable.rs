@@ -193,7 +193,7 @@ struct Names {
 struct Known {
     /// Directories whose own names were synced, up to the root.
     durable: HashSet<PathBuf>,
-    /// Objects that have their names, in directories that could not be synced afterwards.
+    /// Objects that may have their names, in directories that were not synced afterwards.
     unsure: HashSet<PathBuf>,
 }
 
@@ -252,23 +252,30 @@ impl Names {
         if create || named.is_err() {
             let _ = self.disk.remove(staged);
         }
-        named?;
-        let synced = self.sync_parent(path);
-        if synced.is_err() && create {
+        let is_taken = matches!(&named, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
+        let done = named.and_then(|()| self.sync_parent(path));
+        // An error does not tell that the name was not given.
+        if done.is_err() && create && !is_taken {
             self.known(|known| known.unsure.insert(path.to_path_buf()));
         }
-        synced
+        done
     }
 
-    /// Makes an object durable whose directory could not be synced. That a directory is synced the second time proves
+    /// Makes an object durable whose directory was not synced when it should have been. That a directory is synced the second time proves
     /// nothing about the names that it held at the first, so a copy takes the object's place.
     fn assure(&self, path: &FsPath, staged: &FsPath) -> io::Result<()> {
         if !self.known(|known| known.unsure.contains(path)) {
             return Ok(());
         }
+        let bytes = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.known(|known| known.unsure.remove(path));
+                return Ok(());
+            }
+            read => read?,
+        };
         let file = self.disk.create(staged)?;
-        let written = fs::read(path).and_then(|bytes| file.write_all_at(&bytes, 0));
-        if let Err(e) = written {
+        if let Err(e) = file.write_all_at(&bytes, 0) {
             let _ = self.disk.remove(staged);
             return Err(e);
         }

@@ -1,6 +1,6 @@
 //! A deadline for every call of a store, by the clock that is passed in.
 //!
-//! What a stream gives piece by piece has the deadline for each piece. A call that is given up may take effect later all
+//! What a stream gives piece by piece has the deadline for each piece, and is no shorter than the store said. A call that is given up may take effect later all
 //! the same; who writes a version reads it before anything else.
 
 use std::fmt;
@@ -138,6 +138,7 @@ impl ObjectStore for PatientStore {
             GetResultPayload::File(file, _) => file_pieces(file, found.range.clone(), location.to_string()),
             GetResultPayload::Stream(pieces) => pieces,
         };
+        let pieces = whole(pieces, found.range.clone(), location.to_string());
         found.payload = GetResultPayload::Stream(self.patience.paced("the rest of a get", pieces));
         Ok(found)
     }
@@ -198,6 +199,35 @@ impl MultipartUpload for PatientUpload {
         let Self { inner, patience, .. } = self;
         patience.wait("the abort of an upload", inner.abort()).await
     }
+}
+
+/// `pieces`, and an error behind the last one where they are not as many bytes as the store spoke of: half an object may
+/// look like a whole one that says less.
+fn whole(
+    pieces: BoxStream<'static, Result<Bytes>>,
+    range: Range<u64>,
+    path: String,
+) -> BoxStream<'static, Result<Bytes>> {
+    let wanted = range.end.saturating_sub(range.start);
+    stream::unfold((Some(pieces), 0), move |(pieces, read)| {
+        let path = path.clone();
+        async move {
+            let mut pieces = pieces?;
+            match pieces.next().await {
+                Some(Ok(piece)) => {
+                    let read = read + piece.len() as u64;
+                    Some((Ok(piece), (Some(pieces), read)))
+                }
+                Some(Err(e)) => Some((Err(e), (None, read))),
+                None if read == wanted => None,
+                None => {
+                    let source = format!("{path}: the answer ended after {read} of {wanted} bytes").into();
+                    Some((Err(Error::Generic { store: "length", source }), (None, read)))
+                }
+            }
+        }
+    })
+    .boxed()
 }
 
 /// The bytes of a local file in pieces that threads for blocking work read.

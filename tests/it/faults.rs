@@ -307,6 +307,12 @@ impl Shared {
         path: &Path,
         work: impl Future<Output = Result<Vec<ObjectMeta>>> + Send,
     ) -> Result<Vec<ObjectMeta>> {
+        // Directories are listed in any order, the keys of object stores in theirs.
+        let work = async {
+            let mut objects = work.await?;
+            objects.sort_by(|a, b| a.location.cmp(&b.location));
+            Ok(objects)
+        };
         match self.decide(Verb::List, path)? {
             Some(Fault::Stale) => {
                 let newest = self.state.lock().unwrap().newest.clone();

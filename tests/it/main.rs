@@ -17,6 +17,7 @@ mod features;
 mod feeds;
 mod flights;
 mod foreign;
+mod full_disk;
 mod golden;
 mod histories;
 mod interplay;
