@@ -261,8 +261,8 @@ impl Names {
         done
     }
 
-    /// Makes an object durable whose directory was not synced when it should have been. That a directory is synced the second time proves
-    /// nothing about the names that it held at the first, so a copy takes the object's place.
+    /// Makes an object durable whose directory was not synced when it should have been. That a directory is synced the
+    /// second time proves nothing about the names that it held at the first, so a copy takes the object's place.
     fn assure(&self, path: &FsPath, staged: &FsPath) -> io::Result<()> {
         if !self.known(|known| known.unsure.contains(path)) {
             return Ok(());
@@ -303,8 +303,8 @@ impl Names {
         }
         for above in directory.ancestors().skip(1) {
             match self.disk.sync_dir(above) {
-                // Nothing was created there by somebody who may not look at it.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+                // Nothing was created there by somebody who may not look at it, or where nothing is written.
+                Err(e) if is_beyond_us(e.kind()) => break,
                 synced => synced?,
             }
         }
@@ -314,6 +314,11 @@ impl Names {
     fn sync_parent(&self, path: &FsPath) -> io::Result<()> {
         path.parent().map_or(Ok(()), |parent| self.disk.sync_dir(parent))
     }
+}
+
+fn is_beyond_us(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error, PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
 fn ended(name: &str) -> Error {
