@@ -95,7 +95,11 @@ pub(crate) fn on_threads<C: Send, T: Send, F: Future<Output = T>>(
                 loop {
                     let next = cases.lock().unwrap().next();
                     let Some((number, case)) = next else { return };
+                    let begun = std::time::Instant::now();
                     let outcome = runtime.block_on(run(case));
+                    if begun.elapsed().as_secs() > 3 {
+                        eprintln!("SLOW case {number}: {:?}", begun.elapsed());
+                    }
                     done.lock().unwrap().push((number, outcome));
                 }
             });

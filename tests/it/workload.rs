@@ -28,6 +28,8 @@ pub(crate) const END: u64 = 30;
 
 const RESET: &str = "the-reset";
 const PAUSE: Duration = Duration::from_secs(1);
+/// What fails so often fails for ever.
+const MOST_TRIES: u32 = 60;
 /// Longer than the log keeps entries, and the table removed files.
 const RETENTION: Duration = Duration::from_secs(60 * 24 * 3600);
 
@@ -94,9 +96,10 @@ pub(crate) async fn checked(store: &Arc<dyn ObjectStore>, truth: &Truth) -> std:
 /// A process that delivers the workload, with a store, ids and time of its own.
 pub(crate) struct Process {
     pub(crate) faults: FaultStore,
-    pub(crate) clock: Arc<TestClock>,
+    clock: Arc<TestClock>,
     /// How each round of maintenance ended.
     pub(crate) maintained: Mutex<Vec<Result<Maintained>>>,
+    aged: Mutex<Duration>,
     storage: Arc<dyn ObjectStore>,
     store: Arc<dyn ObjectStore>,
     world: World,
@@ -115,7 +118,7 @@ impl Process {
         let (world, clock) = world(seed);
         let faults = FaultStore::new(Arc::clone(storage), Some(Arc::clone(&clock)), script);
         let (store, storage) = (Arc::new(faults.clone()), Arc::clone(storage));
-        Self { faults, clock, maintained: Mutex::default(), storage, store, world }
+        Self { faults, clock, maintained: Mutex::default(), aged: Mutex::default(), storage, store, world }
     }
 
     /// A process to which nothing happens.
@@ -126,13 +129,15 @@ impl Process {
     /// Delivers up to step `until`. What fails and may succeed later is tried again in this process, for as long as
     /// `patience` has it.
     pub(crate) async fn deliver(&self, truth: &Truth, until: u64, patience: Duration) -> Result<()> {
-        let begun = self.clock.boot();
+        let begun = self.passed();
         let mut writer = None;
+        let mut tries = 0;
         loop {
             match self.advance(&mut writer, truth, until).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(e) if e.kind().is_retryable() && self.clock.boot() - begun < patience => {
+                Err(e) if e.kind().is_retryable() && self.passed() - begun < patience && tries < MOST_TRIES => {
+                    tries += 1;
                     self.world.clock.sleep(PAUSE).await;
                 }
                 Err(e) => return Err(e),
@@ -171,7 +176,14 @@ impl Process {
         let objects: Vec<_> = self.storage.list(None).try_collect().await.unwrap();
         let newest = objects.iter().map(|object| object.last_modified.timestamp_millis()).max().unwrap();
         let wanted = newest - self.clock.unix_millis() + RETENTION.as_millis() as i64;
-        self.clock.advance(Duration::from_millis(wanted.max(0) as u64));
+        let aging = Duration::from_millis(wanted.max(0) as u64);
+        self.clock.advance(aging);
+        *self.aged.lock().unwrap() += aging;
+    }
+
+    /// The time that passed for the process, but for what it took to grow old.
+    pub(crate) fn passed(&self) -> Duration {
+        self.clock.boot() - *self.aged.lock().unwrap()
     }
 
     /// Does the next thing; whether there is nothing left to do.
