@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 
 use object_store::Error as StoreError;
 
@@ -74,19 +75,38 @@ impl StdError for Denied {}
 
 /// An error of the object store, by what the caller does next.
 pub(crate) fn store_error(message: impl Into<String>, error: StoreError) -> Error {
-    let told = denied(&error);
-    let kind = match (&error, told) {
-        (_, Some(denial)) => denial.kind(),
-        (StoreError::NotFound { .. }, None) => ErrorKind::Corrupt,
-        _ if is_denied(&error) => ErrorKind::Refused,
-        _ => ErrorKind::Unavailable,
-    };
-    let plain = Error::new(kind, message);
-    let told = match told {
+    let plain = Error::new(kind(&error), message);
+    let told = match denied(&error) {
         Some(denial) => plain.with_remedy(denial.remedy()),
         None => plain,
     };
     told.with_source(error)
+}
+
+/// What a store's failure among what caused `error` asks of the caller; `None` where there is none.
+pub(crate) fn kind_within(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        // An I/O error passes over what it was made of when it is asked for its source.
+        let cause: &(dyn StdError + 'static) = match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => inner,
+            None => cause,
+        };
+        if let Some(failure) = cause.downcast_ref::<StoreError>() {
+            return Some(kind(failure));
+        }
+        next = cause.source();
+    }
+    None
+}
+
+fn kind(error: &StoreError) -> ErrorKind {
+    match (error, denied(error)) {
+        (_, Some(denial)) => denial.kind(),
+        (StoreError::NotFound { .. }, None) => ErrorKind::Corrupt,
+        _ if is_denied(error) => ErrorKind::Refused,
+        _ => ErrorKind::Unavailable,
+    }
 }
 
 /// Whether the storage says that it did nothing, and will not do it when it is asked again.
@@ -155,6 +175,14 @@ mod tests {
                 source: Box::new(HttpError::new(HttpErrorKind::Unknown, denied)),
             };
             assert_eq!(is_denied(&error), kind == ErrorKind::Refused);
+            let within = parquet::errors::ParquetError::External(Box::new(StoreError::NotModified {
+                path: "a".into(),
+                source: "as asked".into(),
+            }));
+            assert_eq!(kind_within(&within), Some(ErrorKind::Unavailable));
+            let gone = StoreError::NotFound { path: "a".into(), source: "as asked".into() };
+            assert_eq!(kind_within(&io::Error::from(gone)), Some(ErrorKind::Corrupt));
+            assert_eq!(kind_within(&std::io::Error::other("as asked")), None);
             let err = store_error("a was not read", error);
             assert_eq!(err.kind(), kind);
             assert!(err.message().contains(remedy), "{err}");

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 minutes=${1:-60}
 seed=${2:-$((RANDOM * 32768 + RANDOM))}
 export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
-export CUTOVER_KILLS=${CUTOVER_KILLS:-300}
+export CUTOVER_KILLS=${CUTOVER_KILLS:-300} CUTOVER_S3_KILLS=${CUTOVER_S3_KILLS:-100} CUTOVER_S3_CASES=${CUTOVER_S3_CASES:-1000}
 export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PREDICATES:-3000}
 export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
 export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
@@ -21,6 +21,7 @@ export CUTOVER_SECOND_CRASHES=${CUTOVER_SECOND_CRASHES:-1000000} CUTOVER_TROUBLE
 export CUTOVER_POWER_CUTS=${CUTOVER_POWER_CUTS:-100} CUTOVER_DISK_FAILURES=${CUTOVER_DISK_FAILURES:-5000}
 export CUTOVER_FULL_DISKS=${CUTOVER_FULL_DISKS:-40}
 races=${CUTOVER_RACES:-10}
+soak=${CUTOVER_SOAK_MINUTES:-20}
 
 run() {
     echo "tests/deep.sh: $* (CUTOVER_SEED=$CUTOVER_SEED)"
@@ -36,12 +37,14 @@ round=0
 while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     export CUTOVER_SEED=$((seed + round * 1000))
     run readers::
-    run kills:: full_disk::
+    run kills:: object_stores:: full_disk::
     run crashes:: ambiguity:: troubles:: disk::
     run types::
     run partitions::
     run changes::
     run histories:: damage::
+    run maintenance::
+    cargo bench --locked --bench soak -- "$soak"
     cargo test --release --locked --lib -- continuity::history
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))

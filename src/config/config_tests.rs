@@ -342,6 +342,10 @@ fn a_wrong_value_is_named_with_its_remedy() {
         "storage = { region = \"eu-west-1\" }",
         "1: @.storage: holds options of an object store; a local table has none; remove it, or correct \"uri\"",
     );
+    delta(
+        "target_file_size = \"65GiB\"",
+        "20: @.target_file_size: is above 64GiB, which object stores cannot take in parts; write less",
+    );
     let cloud = |uri: &str, line: &str, expected: &str| {
         let expected = format!("cutover.toml:{expected}").replace("@", "pipelines.p.views.v.connectors.c.delta");
         check(URI, &format!("uri = {uri:?}\n{line}\n"), &[&expected]);

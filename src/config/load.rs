@@ -15,7 +15,7 @@ use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
-use crate::files::{Compression, check_partition_by};
+use crate::files::{Compression, FileSettings, check_partition_by};
 use crate::log::{Durability, Location, Service};
 use crate::schema::{View, kept_type};
 
@@ -234,7 +234,13 @@ impl Walk<'_> {
         let uri = delta.required("uri").and_then(|f| self.uri(name, &f));
         let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog], &["current"]));
         let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
-        let target_file_size = delta.field("target_file_size").and_then(|f| f.size());
+        let target_file_size = delta.field("target_file_size").and_then(|f| {
+            let size = f.size()?;
+            if size > FileSettings::LARGEST_TARGET {
+                f.refuse("is above 64GiB, which object stores cannot take in parts; write less");
+            }
+            Some(size)
+        });
         let partition_by = delta.field("partition_by").and_then(|f| read_partition_by(&f, from));
         let mut storage = BTreeMap::new();
         if let Some(options) = delta.field("storage") {

@@ -132,6 +132,8 @@ pub struct AddAction {
     pub data_change: bool,
     /// The statistics' JSON.
     pub stats: String,
+    /// Notes on the file, by key.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// An `add` action as it is put: with what the table's features ask of it.

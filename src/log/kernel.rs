@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Int32Type, Int64Type, Schema};
+use bytes::Bytes;
 use delta_kernel::engine::arrow_conversion::{TryFromArrow, TryFromKernel};
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::{DataType as DeltaType, StructType};
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
-use object_store::ObjectStore;
+use futures::TryStreamExt;
+use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
 
 use super::clustering::CLUSTERING_DOMAIN;
@@ -20,10 +23,13 @@ use super::features::{self, CLUSTERING, ROW_TRACKING};
 use super::hidden::{HiddenStore, Hides};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
+use super::{LAST_CHECKPOINT, LOG_DIR, version_path};
 use crate::continuity::commit::FileId;
-use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
+use crate::continuity::stamp::{TAG_DIGEST, TXN_EPOCH, TXN_STEP};
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{as_variant, is_variant};
+use crate::store::{kind_within, store_error};
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +52,8 @@ pub struct LiveFile {
     pub base_row_id: Option<i64>,
     /// The version that row tracking names.
     pub default_row_commit_version: Option<i64>,
+    /// The digest of its rows, where its writer noted it.
+    pub digest: Option<Digest>,
 }
 
 impl LiveFile {
@@ -186,6 +194,47 @@ impl Kernel {
     }
 }
 
+/// The files of a checkpoint of `version`, whose entry has these bytes and holds the whole state, and of the hint to it;
+/// whatever else the log holds.
+pub(super) async fn checkpoint_alone(version: u64, entry: Bytes) -> Result<Vec<(Path, Bytes)>> {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let kernel = Kernel::new(&Location::on(Arc::clone(&store)));
+    let failed = |e| store_error("a log in memory cannot be written or read", e);
+    if let Some(below) = version.checked_sub(1) {
+        // The kernel begins at version 0 or at a checkpoint, and version and times of the checkpoint must be the entry's:
+        // so the entry is put on top of a checkpoint of an empty table.
+        store.put(&version_path(0), EMPTY_TABLE.into()).await.map_err(failed)?;
+        kernel.checkpoint(0).await?;
+        let name = |version: u64| Path::from_iter([LOG_DIR, &format!("{version:020}.checkpoint.parquet")]);
+        let hint = Path::from_iter([LOG_DIR, LAST_CHECKPOINT]);
+        let empty = store.get(&name(0)).await.map_err(failed)?.bytes().await.map_err(failed)?;
+        for path in [name(0), version_path(0), hint] {
+            store.delete(&path).await.map_err(failed)?;
+        }
+        store.put(&name(below), empty.into()).await.map_err(failed)?;
+    }
+    store.put(&version_path(version), entry.into()).await.map_err(failed)?;
+    kernel.checkpoint(version).await?;
+    let objects: Vec<_> = store.list(None).try_collect().await.map_err(failed)?;
+    let below = version.checked_sub(1).map(|below| format!("{below:020}."));
+    let mut files = Vec::new();
+    for path in objects.into_iter().map(|object| object.location) {
+        let is_below = |name: &str| below.as_ref().is_some_and(|below| name.starts_with(below.as_str()));
+        if path == version_path(version) || path.filename().is_some_and(is_below) {
+            continue;
+        }
+        files.push((path.clone(), store.get(&path).await.map_err(failed)?.bytes().await.map_err(failed)?));
+    }
+    Ok(files)
+}
+
+const EMPTY_TABLE: &str = concat!(
+    r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#,
+    "\n",
+    r#"{"metaData":{"id":"empty","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[{\"name\":\"a\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}","partitionColumns":[],"configuration":{}}}"#,
+    "\n",
+);
+
 /// The Delta schema of Arrow columns, as the JSON of `schemaString`.
 pub(super) fn schema_string(schema: &Schema) -> Result<String> {
     let converted = StructType::try_from_arrow(schema)
@@ -320,16 +369,27 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
     while let E::Backtraced { source, .. } = error {
         error = *source;
     }
-    let (kind, message) = match &error {
-        E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
+    // A store's failure may stand deep within what a reader of Parquet made of it.
+    let store = match &error {
+        E::ObjectStore(failure) => kind_within(failure),
+        other => kind_within(other),
+    };
+    let (kind, message) = match (&error, store) {
+        (E::FileNotFound(_), _) | (_, Some(ErrorKind::Corrupt)) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
-        E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
-        E::MissingMetadata | E::MissingMetadataAndProtocol => {
+        (_, Some(kind)) => (kind, "the log cannot be read, or its checkpoint not be written, for now"),
+        (E::IOError(_) | E::Reqwest(_), _) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        (E::FileAlreadyExists(_), _) => {
+            (ErrorKind::Unavailable, "the storage says that a file of the log which replaces another is there already")
+        }
+        (E::MissingMetadata | E::MissingMetadataAndProtocol, _) => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }
-        E::MissingProtocol => (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol"),
-        E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
+        (E::MissingProtocol, _) => {
+            (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol")
+        }
+        (E::Unsupported(_), _) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };
     Error::new(kind, message).with_source(error)
@@ -344,6 +404,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
     let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
     let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
     let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;
+    let tags = constants.column_by_name("tags")?.as_map_opt()?;
     let constant = |name: &str, row: usize| {
         let values = constants.column_by_name(name)?.as_primitive_opt::<Int64Type>()?;
         values.is_valid(row).then(|| values.value(row))
@@ -362,6 +423,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
             steps: stats.steps,
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
+            digest: string_map(tags, row)?.remove(TAG_DIGEST).flatten().and_then(|text| text.try_into().ok()),
         });
     }
     Some(())

@@ -206,6 +206,11 @@ impl Location {
         self.probed.as_deref()
     }
 
+    /// The same place, its objects seen through `wrap`.
+    pub(super) fn through(&self, wrap: impl Fn(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
+        Self { store: wrap(Arc::clone(&self.store)), root: wrap(Arc::clone(&self.root)), ..self.clone() }
+    }
+
     /// The store in which the paths of [`Location::url`] are absolute.
     pub(super) fn root(&self) -> &Arc<dyn ObjectStore> {
         &self.root

@@ -8,6 +8,7 @@ mod cleanup;
 mod cloud;
 mod clustering;
 mod compare;
+mod condition;
 pub mod disk;
 mod durable;
 pub mod entry;
@@ -25,23 +26,28 @@ mod patience;
 mod probe;
 mod put;
 mod read;
+mod rebuild;
+mod relics;
+mod salvage;
 mod upkeep;
 mod wire;
 
 pub use checkpoint::Cadence;
 pub use cleanup::Expired;
 pub use cloud::{Service, StorageOptions};
+pub use condition::{Around, Condition};
 pub use durable::SyncedStore;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
 pub use garbage::{Garbage, GarbageFile, Why};
-pub use hint::LAST_CHECKPOINT;
+pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use mapping::{Columns, FileColumns};
 pub use metadata::table_schema;
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
+pub use rebuild::{Floor, Wreck};
 
 use std::sync::Arc;
 
@@ -56,6 +62,8 @@ pub struct Log {
     location: Location,
     kernel: kernel::Kernel,
     world: World,
+    /// The log as others see it, where this one is seen past its damage.
+    past: Option<Arc<condition::Past>>,
 }
 
 impl Log {
@@ -63,7 +71,12 @@ impl Log {
     pub fn new(location: Location, world: World) -> Self {
         let location = location.patient(&world.clock);
         let kernel = kernel::Kernel::new(&location);
-        Self { location, kernel, world }
+        Self { location, kernel, world, past: None }
+    }
+
+    /// The log as others see it.
+    pub(crate) fn plain(&self) -> &Self {
+        self.past.as_ref().map_or(self, |past| &past.log)
     }
 
     /// Where the table is.

@@ -17,7 +17,8 @@ use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
 
 use super::entry::{self, AddAction, Lines, Metadata, Protocol, PutAdd, RemoveAction, TxnAction};
 use super::facts::HeadMark;
-use super::upkeep::Upkeep;
+use super::salvage::Carried;
+use super::upkeep::{ROW_TRACKING_DOMAIN, Upkeep};
 use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
@@ -104,6 +105,9 @@ impl Log {
                 &TxnAction { app_id: TXN_EPOCH.into(), version: proposal.stamp.epoch.as_i64(), last_updated: None },
             )?;
         }
+        for txn in &facts.carried.txns {
+            lines.push("txn", txn)?;
+        }
         for file in &proposal.removes {
             let remove = RemoveAction {
                 path: file.path.clone(),
@@ -123,7 +127,12 @@ impl Log {
             let default_row_commit_version = base_row_id.map(|_| version);
             lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
         }
-        if let Some(domain) = upkeep.domain(&facts.upkeep) {
+        let moved = upkeep.domain(&facts.upkeep);
+        let is_said = |name: &str| moved.is_some() && name == ROW_TRACKING_DOMAIN;
+        for (_, domain) in facts.carried.domains.iter().filter(|(name, _)| !is_said(name)) {
+            lines.push("domainMetadata", domain)?;
+        }
+        if let Some(domain) = moved {
             lines.push("domainMetadata", &domain)?;
         }
         Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into(), upkeep })
@@ -194,7 +203,7 @@ impl Log {
         if self.world.clock.boot().saturating_sub(facts.checked) <= STALE {
             return Ok(Outcome::Committed(tag));
         }
-        let base = facts.version.unwrap_or(entry.version);
+        let base = facts.version.filter(|_| facts.ruins.is_none()).unwrap_or(entry.version);
         let listing = match self.list(base).await {
             Ok(listing) => listing,
             Err(e) => return Ok(Outcome::Unknown(e)),
@@ -206,6 +215,9 @@ impl Log {
 
     /// Whether the version of `facts` is still the head, as far as can be told without a race; a free name alone is no proof.
     async fn is_head(&self, facts: &mut Facts) -> Result<bool> {
+        if let Some(ruins) = &facts.ruins {
+            return Ok(self.log_files().await? == *ruins);
+        }
         let stale = self.world.clock.boot().saturating_sub(facts.checked) > STALE;
         let Some(version) = facts.version else {
             return Ok(!stale || self.list(0).await?.head().is_none());
@@ -246,6 +258,8 @@ impl Log {
     /// The facts after `entry` was committed on them; continuity's part is the caller's.
     fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal, tag: Option<String>) {
         facts.version = Some(entry.version);
+        facts.ruins = None;
+        facts.carried = Carried::default();
         facts.upkeep = entry.upkeep.clone();
         if let Some(metadata) = &proposal.metadata {
             facts.metadata = Some(metadata.clone());

@@ -42,6 +42,28 @@ impl Log {
         }
     }
 
+    /// Every file of the log's folder, and of those below it, with its size in bytes, by name.
+    pub(super) async fn log_files(&self) -> Result<Vec<(String, u64)>> {
+        let failed = |e| store_error("the log cannot be listed", e);
+        let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
+        let mut files = Vec::new();
+        loop {
+            match objects.try_next().await {
+                Ok(Some(object)) => files.push((object.location.to_string(), object.size)),
+                Ok(None) | Err(StoreError::NotFound { .. }) => break,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The bytes of the file of this path, relative to the table's root.
+    pub(super) async fn bytes_of(&self, path: &Path) -> Result<Bytes> {
+        let failed = |e| store_error(format!("the file {path} cannot be read"), e);
+        self.store().get(path).await.map_err(failed)?.bytes().await.map_err(failed)
+    }
+
     /// The bytes of the entry `version`; `None` when it is not there.
     pub async fn read(&self, version: u64) -> Result<Option<Bytes>> {
         let failed = |e| store_error(format!("the entry of version {version} cannot be read"), e);

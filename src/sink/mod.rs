@@ -13,6 +13,7 @@ mod destination;
 mod keys;
 mod maintenance;
 mod progress;
+mod rebuild;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -23,13 +24,15 @@ use self::commit::Core;
 pub use self::destination::Destination;
 pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
+use self::rebuild::Reloading;
+pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
 use crate::change::Changes;
 use crate::clock::World;
 use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
-use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, TableStamp};
+use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
@@ -76,6 +79,17 @@ impl SinkSettings {
             files: FileSettings::default(),
             partition_by: None,
             properties: BTreeMap::new(),
+        }
+    }
+
+    /// Who writes, and what the table is to be, for a view with `key`.
+    fn identity(&self, key: &[String]) -> Identity {
+        Identity {
+            connector: self.connector.clone(),
+            mode: self.mode,
+            layout: self.layout,
+            key: key.to_vec(),
+            source: self.source.clone(),
         }
     }
 }
@@ -367,6 +381,11 @@ impl Sink {
         self.core.maintenance.now(&self.core.log, &mut self.core.facts, &self.claim).await
     }
 
+    /// Whether maintenance is under way beside the commits.
+    pub fn is_maintaining(&self) -> bool {
+        self.core.maintenance.is_under_way()
+    }
+
     /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
     pub async fn rest(&mut self) {
         self.core.maintenance.rest(&mut self.core.facts).await;
@@ -381,15 +400,20 @@ impl Sink {
     async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
-            Reason::Reset { stamp, older } => (format!("reset:{}", stamp.id), *older, Some(stamp.clone())),
+            Reason::Reset { stamp, older } => {
+                (format!("{COMMIT_PREFIX_RESET}{}", stamp.id), *older, Some(stamp.clone()))
+            }
         };
         let request =
             ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
         self.core.log.check_conditional_put().await?;
+        if let Reason::Reset { .. } = reason {
+            self.core.pass_damage().await?;
+        }
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
-        let (cutover, position) = (snapshot.step, snapshot.position.clone());
+        let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
         let schema = self.core.view.changelog_schema();
         let partition_by = self.core.partition_by().to_vec();
@@ -418,37 +442,20 @@ impl Sink {
                 ));
             }
             self.core.check_written(&written, begun).await?;
-            let table = TableStamp {
-                connector: self.core.identity.connector.clone(),
+            let reload = Reloading {
+                request: &request,
+                reset: reset.as_ref(),
+                position: &position,
+                columns: &columns,
+                partition_by: &partition_by,
+                claim: Claim { epoch, writer: self.core.writer.clone() },
                 generation,
-                step: cutover,
-                mode: self.core.identity.mode,
-                layout: self.core.identity.layout,
-                key: self.core.identity.key.clone(),
-                source: self.core.identity.source.clone(),
-                commit: request.commit.clone(),
-            };
-            let properties = &self.core.settings.properties;
-            let facts = &self.core.facts;
-            let (metadata, protocol) =
-                self.core.log.reloaded(facts, &schema, &columns, &table, &partition_by, properties)?;
-            let held = Claim { epoch, writer: self.core.writer.clone() };
-            let stamp = CommitStamp {
-                kind: Kind::Reload,
-                commit: request.commit.clone(),
-                to: cutover,
-                rows: RowCounts { i: written.rows, ..RowCounts::default() },
-                digest: written.digest,
-                digest_total: Some(written.digest),
-                source: Some(position.clone()),
-                reset: reset.clone(),
-                ..self.core.stamp(&held, generation)
             };
             let removes = self.core.log.live_files(&self.core.facts).await?;
-            let adds = rows::add_actions(&written);
-            let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
+            let proposal = self.core.reload_proposal(&reload, &written, removes)?;
             if let Some(version) = self.core.commit(proposal).await? {
-                self.claim = held;
+                self.claim = reload.claim;
+                self.core.step_over(version).await?;
                 if claim.is_some() {
                     self.committed(Kind::Reload);
                 }
