@@ -1,7 +1,8 @@
 //! A deadline for every call of a store, by the clock that is passed in.
 //!
-//! What a stream gives piece by piece has the deadline for each piece, and is no shorter than the store said. A call that is given up may take effect later all
-//! the same; who writes a version reads it before anything else.
+//! What a stream gives piece by piece has the deadline for each piece, and is no shorter than the store said; what is
+//! listed is listed once. A call that is given up may take effect later all the same; who writes a version reads it before
+//! anything else.
 
 use std::fmt;
 use std::future::Future;
@@ -153,11 +154,11 @@ impl ObjectStore for PatientStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list(prefix))
+        self.patience.paced("a listing", each_once(self.inner.list(prefix)))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list_with_offset(prefix, offset))
+        self.patience.paced("a listing", each_once(self.inner.list_with_offset(prefix, offset)))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -199,6 +200,18 @@ impl MultipartUpload for PatientUpload {
         let Self { inner, patience, .. } = self;
         patience.wait("the abort of an upload", inner.abort()).await
     }
+}
+
+/// Objects in the order of their keys, without those that a page of the listing repeats from the one before it.
+fn each_once(objects: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    let mut last = None;
+    objects
+        .filter(move |object| {
+            let is_again = object.as_ref().is_ok_and(|object| last.as_ref() == Some(&object.location));
+            last = object.as_ref().ok().map(|object| object.location.clone()).or(last.take());
+            std::future::ready(!is_again)
+        })
+        .boxed()
 }
 
 /// `pieces`, and an error behind the last one where they are not as many bytes as the store spoke of: half an object may

@@ -423,7 +423,7 @@ fn a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged() {
     const TEST: &str = "a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged";
     use Trouble::{DirectoryNotSynced, FileNotSynced, NamedWithAnError, NotCreated, NotNamed, Short};
     let seed = Chance::new(TEST).seed;
-    let cases: Vec<u64> = (0..size("CUTOVER_DISK_FAILURES", 48)).collect();
+    let cases: Vec<u64> = (0..size("CUTOVER_DISK_FAILURES", 24)).collect();
     let went = on_threads(cases, |case| async move {
         let mut chance = Chance::of(seed.wrapping_add(case));
         let trouble =

@@ -47,7 +47,7 @@ fn on_a_small_disk() {
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(site.table()).status();
     assert!(mounted.unwrap().success());
     let mut model = Model::new(&site, 300, Chance::new(TEST));
-    let (seed, rounds) = (model.chance.seed, size("CUTOVER_FULL_DISKS", 4));
+    let (seed, rounds) = (model.chance.seed, size("CUTOVER_FULL_DISKS", 2));
     let filler = site.table().join("_filler");
     let (mut in_data, mut in_log) = (0, 0);
     for round in 0..rounds {

@@ -14,6 +14,8 @@ use crate::world::memory;
 
 /// The time within which a process has delivered everything once the faults have ended, by its own clock.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long a call without an answer lasts.
+const HANGS: Duration = Duration::from_secs(3600);
 
 /// A kind of trouble: how often it comes in a row, and the error by which it may end a process.
 struct Trouble {
@@ -44,8 +46,9 @@ static TROUBLES: &[Trouble] = &[
     trouble("truncated", 3, || Fault::Truncated, &[]),
     trouble("torn", 1, || Fault::Torn, &[]),
     trouble("torn", 3, || Fault::Torn, &[]),
-    trouble("stale", 1, || Fault::Stale, &[]),
-    trouble("stale", 3, || Fault::Stale, &[]),
+    // None of the stores that are supported lists less than there is; behind caches of file systems one might.
+    trouble("stale", 1, || Fault::Stale, &[ErrorKind::Corrupt]),
+    trouble("stale", 3, || Fault::Stale, &[ErrorKind::Corrupt]),
     trouble("doubled", 3, || Fault::Doubled, &[]),
 ];
 
@@ -80,7 +83,8 @@ struct Went {
 async fn run(case: Case) -> Went {
     let (storage, truth) = (memory(), truth());
     let (trouble, process) = (&TROUBLES[case.trouble], Process::new(&storage, 1, case.script()));
-    let ended = process.deliver(&truth, END, PATIENCE).await;
+    let hangs = if trouble.name.ends_with("hang") { HANGS * trouble.times as u32 } else { Duration::ZERO };
+    let ended = process.deliver(&truth, END, PATIENCE + hangs).await;
     let (fired, took) = (process.faults.fired(), process.passed());
     let calls = process.faults.calls();
     let mut wrong = Vec::new();
@@ -99,7 +103,7 @@ async fn run(case: Case) -> Went {
     let place = calls.get(case.call).map(|call| format!("{:?} of {}", call.verb, call.path));
     let wrong =
         wrong.into_iter().map(|what| format!("{} × {} at {place:?} ({case:?}): {what}", trouble.times, trouble.name));
-    Went { fired: fired.values().sum(), ended_by, took, wrong: wrong.collect() }
+    Went { fired: fired.values().sum(), ended_by, took: took.saturating_sub(hangs), wrong: wrong.collect() }
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn after_any_trouble_of_the_storage_the_work_is_done_or_a_named_error_ends_it() 
         let fitting = calls.iter().filter(|call| (kind.fault)().fits(call.verb));
         cases.extend(fitting.map(|call| Case { trouble, call: call.number }));
     }
-    let (all, wanted) = (cases.len(), size("CUTOVER_TROUBLES", 8 * TROUBLES.len() as u64) as usize);
+    let (all, wanted) = (cases.len(), size("CUTOVER_TROUBLES", 5 * TROUBLES.len() as u64) as usize);
     if wanted < all {
         // So many of each kind.
         let each = wanted.div_ceil(TROUBLES.len());

@@ -173,6 +173,8 @@ impl Process {
 
     /// Lets time pass until everything that may be cleaned up is old enough for it, by the storage's own clock.
     async fn grow_old(&self) {
+        // Nothing is under way for as long as that.
+        self.faults.land_late_puts().await;
         let objects: Vec<_> = self.storage.list(None).try_collect().await.unwrap();
         let newest = objects.iter().map(|object| object.last_modified.timestamp_millis()).max().unwrap();
         let wanted = newest - self.clock.unix_millis() + RETENTION.as_millis() as i64;
