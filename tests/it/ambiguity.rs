@@ -22,6 +22,7 @@ enum Operation {
     Reload,
     Checkpoint,
     Hint,
+    CleanUp,
     Gc,
 }
 
@@ -62,7 +63,7 @@ impl Operation {
             Self::Claim => (Some(12), 14, 0),
             Self::Append => (Some(12), 14, 1),
             Self::Reload => (Some(RELOADED - 1), RELOADED + 2, 2),
-            Self::Checkpoint | Self::Hint | Self::Gc => (Some(WIDENED - 1), END, usize::MAX),
+            Self::Checkpoint | Self::Hint | Self::CleanUp | Self::Gc => (Some(WIDENED - 1), END, usize::MAX),
         }
     }
 
@@ -71,7 +72,8 @@ impl Operation {
         match self {
             Self::Checkpoint => is_write && call.path.ends_with(".checkpoint.parquet"),
             Self::Hint => is_write && call.path.ends_with("_last_checkpoint"),
-            Self::Gc => call.verb == Verb::Delete,
+            Self::CleanUp => call.verb == Verb::Delete && call.path.starts_with("_delta_log/"),
+            Self::Gc => call.verb == Verb::Delete && !call.path.starts_with("_delta_log/"),
             _ => call.puts_entry() && entries == self.place().2,
         }
     }
@@ -179,12 +181,12 @@ async fn run(cell: Cell) -> Vec<String> {
 #[test]
 fn whatever_the_answer_to_a_write_and_whoever_goes_on_nothing_is_lost_or_doubled() {
     use Answer::{Before, DoneAndTaken, DoneThen500, DoneThenDrop, DoneThenHang, Late, Taken};
-    use Operation::{Append, Checkpoint, Claim, Create, Gc, Hint, Reload};
+    use Operation::{Append, Checkpoint, Claim, CleanUp, Create, Gc, Hint, Reload};
     const TEST: &str = "whatever_the_answer_to_a_write_and_whoever_goes_on_nothing_is_lost_or_doubled";
     let mut chance = Chance::new(TEST);
     let each = size("CUTOVER_AMBIGUITY", 1);
     let mut cells = Vec::new();
-    for operation in [Create, Claim, Append, Reload, Checkpoint, Hint, Gc] {
+    for operation in [Create, Claim, Append, Reload, Checkpoint, Hint, CleanUp, Gc] {
         for answer in [DoneThen500, DoneThenDrop, DoneThenHang, DoneAndTaken, Late, Taken, Before] {
             let mut all =
                 [Next::Itself, Next::Restarted, Next::TakenOver].map(|next| Cell { operation, answer, next }).to_vec();

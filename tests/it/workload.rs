@@ -197,6 +197,8 @@ impl Process {
         if writer.at == RELOADED && !writer.is_reset {
             let reset = ResetStamp { id: RESET.into(), who: "a test".into(), why: "to see".into() };
             writer.sink.reload(snapshot(RELOADED), reset, Older::Refused).await?;
+            // What it begins beside the commits ends before the next, so that calls come in one order.
+            writer.sink.rest().await;
             writer.is_reset = true;
         } else if writer.at >= until {
             return Ok(true);
