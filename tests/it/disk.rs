@@ -423,7 +423,7 @@ fn a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged() {
     const TEST: &str = "a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged";
     use Trouble::{DirectoryNotSynced, FileNotSynced, NamedWithAnError, NotCreated, NotNamed, Short};
     let seed = Chance::new(TEST).seed;
-    let cases: Vec<u64> = (0..size("CUTOVER_DISK_FAILURES", 24)).collect();
+    let cases: Vec<u64> = (0..size("CUTOVER_DISK_FAILURES", 12)).collect();
     let went = on_threads(cases, |case| async move {
         let mut chance = Chance::of(seed.wrapping_add(case));
         let trouble =
@@ -452,4 +452,35 @@ fn a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged() {
     let cuts: u64 = went.iter().map(|(_, cuts, _)| cuts).sum();
     eprintln!("{TEST}: {} runs, {cuts} cuts, fired {fired:?}, 0 violations", went.len());
     assert_eq!(fired.len(), 6, "a failure never fired: {fired:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_in_parts_is_there_whole_once_it_is_complete_and_not_at_all_before() {
+    const TEST: &str = "an_upload_in_parts_is_there_whole_once_it_is_complete_and_not_at_all_before";
+    let (home, mut chance) = (TempDir::new().unwrap(), Chance::new(TEST));
+    let model = Model::new(&home.path().canonicalize().unwrap(), &truth(), Box::new(|_, _| None));
+    let (store, path) = (model.store(), Path::from("data.parquet"));
+    let mut upload = store.put_multipart(&path).await.unwrap();
+    for part in ["ab", "cde", "f"] {
+        upload.put_part(part.into()).await.unwrap();
+    }
+    let named_at = model.book.lock().unwrap().moments.len();
+    upload.complete().await.unwrap();
+    assert_eq!(store.get(&path).await.unwrap().bytes().await.unwrap(), "abcdef");
+    let moments = std::mem::take(&mut model.book.lock().unwrap().moments);
+    let complete = moments.len() - 1;
+    for (number, moment) in moments.iter().enumerate() {
+        for _ in 0..20 {
+            let found = moment.platter.after_a_cut(&model.root, &mut chance).remove("data.parquet");
+            let is_right = match &found {
+                Some(bytes) => number >= named_at && bytes == b"abcdef",
+                None => number < complete,
+            };
+            assert!(is_right, "after call {number} of {complete}: {found:?}; seed {}", chance.seed);
+        }
+    }
+    let mut upload = store.put_multipart(&path).await.unwrap();
+    upload.put_part("x".into()).await.unwrap();
+    upload.abort().await.unwrap();
+    assert_eq!(crate::program::names(home.path()), ["data.parquet"], "nothing staged stays");
 }

@@ -2,15 +2,18 @@
 //! the next one does it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cutover::ErrorKind;
+use object_store::ObjectStore;
 
 use crate::crashes::{finished, on_threads};
-use crate::faults::{Call, Fault, Script};
+use crate::faults::{Call, Fault, FaultStore, Script, Verb};
 use crate::program::{Chance, size};
 use crate::workload::{END, Process, truth};
-use crate::world::memory;
+use crate::world::{changes, log, memory, sink, world};
 
 /// The time within which a process has delivered everything once the faults have ended, by its own clock.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -149,4 +152,27 @@ fn after_any_trouble_of_the_storage_the_work_is_done_or_a_named_error_ends_it() 
     let longest = went.iter().map(|went| went.took).max();
     eprintln!("{TEST}: {} of {all} cases; fired {fired:?}; ended {ended:?}; longest {longest:?}", cases.len());
     assert!(fired.values().all(|times| *times > 0), "a fault never fired: {fired:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replay_that_lists_less_than_is_there_says_to_try_again() {
+    let (storage, (world, clock)) = (memory(), world(1));
+    let listings = Arc::new(AtomicUsize::new(usize::MAX));
+    let counted = Arc::clone(&listings);
+    let script = move |call: &Call| {
+        // The replay lists second.
+        let is_it = call.verb == Verb::List && counted.fetch_sub(1, Ordering::Relaxed) == 1;
+        is_it.then_some(Fault::Stale)
+    };
+    let store: Arc<dyn ObjectStore> = Arc::new(FaultStore::new(storage, Some(clock), Box::new(script)));
+    let mut sink = sink(&store, &world).await;
+    sink.append(changes(10, 11)).await.unwrap();
+    let log = log(&store, &world);
+    listings.store(2, Ordering::Relaxed);
+    let error = log.facts().await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Unavailable, "version 1 is there, and a listing of the log lacks it")
+    );
+    assert_eq!(log.facts().await.unwrap().version, Some(1));
 }
