@@ -1,12 +1,15 @@
 //! A local object store whose writes survive a crash of the machine: all knowledge of syncing is here.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path as FsPath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -14,24 +17,46 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
+use super::disk::{Disk, DiskFile, FileSystem};
 use crate::clock::Ids;
 
-/// Syncs each object before its name appears, and the directory before the write is acknowledged.
+/// Syncs each object before its name appears, and the directory before the write is acknowledged. What others left
+/// unsynced in a directory is synced before the directory is listed.
 #[derive(Debug)]
-pub(super) struct SyncedStore {
+pub struct SyncedStore {
     files: LocalFileSystem,
     ids: Ids,
+    names: Names,
 }
 
 impl SyncedStore {
-    pub(super) fn new(files: LocalFileSystem) -> Self {
-        Self { files, ids: Ids::from_system() }
+    /// A store on the machine's file systems.
+    pub(super) fn new() -> Self {
+        Self::on(Arc::new(FileSystem))
+    }
+
+    /// A store that writes by way of `disk`, and reads what is there afterwards.
+    pub fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { files: LocalFileSystem::new(), ids: Ids::from_system(), names: Names { disk, known: Arc::default() } }
     }
 
     /// A name beside `path` that no reader of the table looks at and nobody else draws.
     fn stage(&self, path: &FsPath) -> PathBuf {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         path.with_file_name(format!(".{name}.{}.tmp", self.ids.draw()))
+    }
+
+    fn listed(
+        &self,
+        prefix: Option<&Path>,
+        objects: BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let Some(directory) = prefix.and_then(|prefix| self.files.path_to_filesystem(prefix).ok()) else {
+            return objects;
+        };
+        let (names, name) = (self.names.clone(), directory.display().to_string());
+        let synced = blocking(move || names.sync_listed(&directory).map_err(|e| store_error(name, e)));
+        synced.map(|synced| synced.map(|()| objects)).into_stream().try_flatten().boxed()
     }
 }
 
@@ -51,19 +76,31 @@ impl ObjectStore for SyncedStore {
         };
         let path = self.files.path_to_filesystem(location)?;
         let staged = self.stage(&path);
-        let name = location.to_string();
-        blocking(move || write(&path, &staged, &payload, create).map_err(|e| store_error(name, e))).await?;
+        let (names, name) = (self.names.clone(), location.to_string());
+        blocking(move || names.write(&path, &staged, &payload, create).map_err(|e| store_error(name, e))).await?;
         let e_tag = self.files.get_opts(location, GetOptions::new().with_head(true)).await?.meta.e_tag;
         Ok(PutResult { e_tag, version: None })
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         let path = self.files.path_to_filesystem(location)?;
-        let upload = self.files.put_multipart_opts(location, opts).await?;
-        Ok(Box::new(SyncedUpload { upload, path, name: location.to_string() }))
+        let staged = self.stage(&path);
+        let (names, name) = (self.names.clone(), location.to_string());
+        let begun = {
+            let (names, name, path, staged) = (names.clone(), name.clone(), path.clone(), staged.clone());
+            move || names.begin(&path, &staged).map_err(|e| store_error(name, e))
+        };
+        let file = Some(Arc::from(blocking(begun).await?));
+        Ok(Box::new(SyncedUpload { names, file, staged, path, name, length: 0 }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if self.names.has_unsure() {
+            let path = self.files.path_to_filesystem(location)?;
+            let staged = self.stage(&path);
+            let (names, name) = (self.names.clone(), location.to_string());
+            blocking(move || names.assure(&path, &staged).map_err(|e| store_error(name, e))).await?;
+        }
         self.files.get_opts(location, options).await
     }
 
@@ -72,11 +109,11 @@ impl ObjectStore for SyncedStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.files.list(prefix)
+        self.listed(prefix, self.files.list(prefix))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.files.list_with_offset(prefix, offset)
+        self.listed(prefix, self.files.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -90,75 +127,202 @@ impl ObjectStore for SyncedStore {
 
 #[derive(Debug)]
 struct SyncedUpload {
-    upload: Box<dyn MultipartUpload>,
+    names: Names,
+    /// Taken by whatever ends the upload: a file is synced once, and believed or given up.
+    file: Option<Arc<dyn DiskFile>>,
+    staged: PathBuf,
     path: PathBuf,
     name: String,
+    length: u64,
 }
 
 #[async_trait]
 impl MultipartUpload for SyncedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        self.upload.put_part(data)
+        let (file, name, mut offset) = (self.file.clone(), self.name.clone(), self.length);
+        self.length += data.content_length() as u64;
+        blocking(move || {
+            let file = file.ok_or_else(|| ended(&name))?;
+            for chunk in data {
+                file.write_all_at(&chunk, offset).map_err(|e| store_error(name.clone(), e))?;
+                offset += chunk.len() as u64;
+            }
+            Ok(())
+        })
+        .boxed()
     }
 
-    /// The name appears before the sync, which is sound for data files: no version names one before this returns.
     async fn complete(&mut self) -> Result<PutResult> {
-        let result = self.upload.complete().await?;
-        let (path, name) = (self.path.clone(), self.name.clone());
+        let file = self.file.take().ok_or_else(|| ended(&self.name))?;
+        let (names, staged, path, name) =
+            (self.names.clone(), self.staged.clone(), self.path.clone(), self.name.clone());
         blocking(move || {
-            let synced = File::open(&path).and_then(|f| f.sync_all()).and_then(|()| sync_parent(&path));
-            synced.map_err(|e| store_error(name, e))
+            names.name(&*file, &path, &staged, false).map_err(|e| store_error(name, e))?;
+            Ok(PutResult { e_tag: None, version: None })
         })
-        .await?;
-        Ok(result)
+        .await
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.upload.abort().await
+        if self.file.take().is_none() {
+            return Ok(());
+        }
+        let (names, staged, name) = (self.names.clone(), self.staged.clone(), self.name.clone());
+        blocking(move || names.disk.remove(&staged).map_err(|e| store_error(name, e))).await
     }
 }
 
-/// Writes and syncs a staged file, gives it its name, syncs the directory.
-fn write(path: &FsPath, staged: &FsPath, payload: &PutPayload, create: bool) -> io::Result<()> {
-    let opened = || OpenOptions::new().write(true).create_new(true).open(staged);
-    let mut file = match opened() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            create_parent(path)?;
-            opened()?
+impl Drop for SyncedUpload {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            // Left behind it would only be garbage.
+            let _ = self.names.disk.remove(&self.staged);
         }
-        file => file?,
-    };
-    let named = (|| {
+    }
+}
+
+/// Gives files their names.
+#[derive(Debug, Clone)]
+struct Names {
+    disk: Arc<dyn Disk>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What is known of names and directories.
+#[derive(Debug, Default)]
+struct Known {
+    /// Directories whose own names were synced, up to the root.
+    durable: HashSet<PathBuf>,
+    /// Objects that may have their names, in directories that were not synced afterwards.
+    unsure: HashSet<PathBuf>,
+}
+
+impl Names {
+    fn known<T>(&self, with: impl FnOnce(&mut Known) -> T) -> T {
+        with(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn has_unsure(&self) -> bool {
+        self.known(|known| !known.unsure.is_empty())
+    }
+
+    /// Writes and syncs a staged file, gives it its name, syncs the directory.
+    fn write(&self, path: &FsPath, staged: &FsPath, payload: &PutPayload, create: bool) -> io::Result<()> {
+        let file = self.begin(path, staged)?;
+        let mut offset = 0;
         for chunk in payload {
-            file.write_all(chunk)?;
+            if let Err(e) = file.write_all_at(chunk, offset) {
+                // Left behind it would only be garbage, so its removal decides nothing.
+                let _ = self.disk.remove(staged);
+                return Err(e);
+            }
+            offset += chunk.len() as u64;
         }
-        file.sync_all()?;
-        if create { fs::hard_link(staged, path) } else { fs::rename(staged, path) }
-    })();
-    if create || named.is_err() {
-        // Left behind it would only be garbage, so its removal decides nothing.
-        let _ = fs::remove_file(staged);
+        let named = self.name(&*file, path, staged, create);
+        if matches!(&named, Err(e) if e.kind() == io::ErrorKind::AlreadyExists) {
+            // Another's object counts as durable too for who learns that it exists.
+            self.assure(path, staged)?;
+            self.sync_parent(path)?;
+        }
+        named
     }
-    // Another's object counts as durable too for who learns that it exists.
-    if named.as_ref().map_or_else(|e| e.kind() == io::ErrorKind::AlreadyExists, |()| true) {
-        sync_parent(path)?;
+
+    /// A staged file for `path`, whose directory is made durable where nobody knows that it is.
+    fn begin(&self, path: &FsPath, staged: &FsPath) -> io::Result<Box<dyn DiskFile>> {
+        let directory = path.parent().unwrap_or(path);
+        if !self.known(|known| known.durable.contains(directory)) {
+            self.create_dir(directory)?;
+            self.known(|known| known.durable.insert(directory.to_path_buf()));
+        }
+        match self.disk.create(staged) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.create_dir(directory)?;
+                self.disk.create(staged)
+            }
+            created => created,
+        }
     }
-    named
+
+    /// Syncs a staged file, gives it its name, and syncs the directory.
+    fn name(&self, file: &dyn DiskFile, path: &FsPath, staged: &FsPath, create: bool) -> io::Result<()> {
+        let named = file.sync().and_then(|()| match create {
+            true => self.disk.link(staged, path),
+            false => self.disk.rename(staged, path),
+        });
+        if create || named.is_err() {
+            let _ = self.disk.remove(staged);
+        }
+        let is_taken = matches!(&named, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
+        let done = named.and_then(|()| self.sync_parent(path));
+        // An error does not tell that the name was not given.
+        if done.is_err() && create && !is_taken {
+            self.known(|known| known.unsure.insert(path.to_path_buf()));
+        }
+        done
+    }
+
+    /// Makes an object durable whose directory was not synced when it should have been. That a directory is synced the
+    /// second time proves nothing about the names that it held at the first, so a copy takes the object's place.
+    fn assure(&self, path: &FsPath, staged: &FsPath) -> io::Result<()> {
+        if !self.known(|known| known.unsure.contains(path)) {
+            return Ok(());
+        }
+        let bytes = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.known(|known| known.unsure.remove(path));
+                return Ok(());
+            }
+            read => read?,
+        };
+        let file = self.disk.create(staged)?;
+        if let Err(e) = file.write_all_at(&bytes, 0) {
+            let _ = self.disk.remove(staged);
+            return Err(e);
+        }
+        self.name(&*file, path, staged, false)?;
+        self.known(|known| known.unsure.remove(path));
+        Ok(())
+    }
+
+    /// Syncs a directory before it is listed: who finds a name in it may rely on it.
+    fn sync_listed(&self, directory: &FsPath) -> io::Result<()> {
+        match self.disk.sync_dir(directory) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            synced => synced,
+        }
+    }
+
+    /// Makes sure of a directory and of its name, and of those above it.
+    fn create_dir(&self, directory: &FsPath) -> io::Result<()> {
+        let missing: Vec<&FsPath> = directory.ancestors().take_while(|p| !p.exists()).collect();
+        for directory in missing.into_iter().rev() {
+            match self.disk.create_dir(directory) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                _ => {}
+            }
+        }
+        for above in directory.ancestors().skip(1) {
+            match self.disk.sync_dir(above) {
+                // Nothing was created there by somebody who may not look at it, or where nothing is written.
+                Err(e) if is_beyond_us(e.kind()) => break,
+                synced => synced?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_parent(&self, path: &FsPath) -> io::Result<()> {
+        path.parent().map_or(Ok(()), |parent| self.disk.sync_dir(parent))
+    }
 }
 
-fn create_parent(path: &FsPath) -> io::Result<()> {
-    let mut missing: Vec<&FsPath> = path.ancestors().skip(1).take_while(|p| !p.exists()).collect();
-    while let Some(directory) = missing.pop() {
-        match fs::create_dir(directory) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => sync_parent(directory)?,
-        }
-    }
-    Ok(())
+fn is_beyond_us(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error, PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
-fn sync_parent(path: &FsPath) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+fn ended(name: &str) -> Error {
+    store_error(name.to_owned(), io::Error::other("the upload has ended"))
 }
 
 fn store_error(path: String, error: io::Error) -> Error {
@@ -184,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_first_create_wins_and_nothing_staged_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let store = SyncedStore::new(LocalFileSystem::new());
+        let store = SyncedStore::new();
         let path = Path::from_absolute_path(dir.path().join("a/b/log.json")).unwrap();
         let create = |text: &'static str| store.put_opts(&path, text.into(), PutMode::Create.into());
         create("first").await.unwrap();
@@ -199,7 +363,7 @@ mod tests {
     #[tokio::test]
     async fn a_multipart_upload_appears_whole() {
         let dir = tempfile::tempdir().unwrap();
-        let store = SyncedStore::new(LocalFileSystem::new());
+        let store = SyncedStore::new();
         let path = Path::from_absolute_path(dir.path().join("data.parquet")).unwrap();
         let mut upload = store.put_multipart(&path).await.unwrap();
         upload.put_part("ab".into()).await.unwrap();

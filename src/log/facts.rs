@@ -135,9 +135,8 @@ impl Log {
             other => other?,
         };
         let version = replayed.version;
-        // A later entry that a replay passes over is one that it could not read.
         if listing.versions.last().is_some_and(|newest| *newest > version) {
-            return Err(Error::corrupt(format!("the log goes on after version {version}, but not without a gap")));
+            return Err(self.passed_over(version).await);
         }
         let head = self.head_mark(version).await?;
         let checkpoint = listing.checkpoints.last().copied();
@@ -349,6 +348,18 @@ impl Log {
         }
         let found = history.findings().first().or(history.unclear().first());
         Ok(found.map(|f| format!("version {}: {}", f.version, f.message)))
+    }
+
+    /// Why a replay ended at `version`, though a listing has later ones.
+    async fn passed_over(&self, version: u64) -> Error {
+        let next = version + 1;
+        match self.commit(next).await {
+            // The replay lists for itself, and not every store lists at once what is there.
+            Ok(Some(_)) => Error::unavailable(format!("version {next} is there, and a listing of the log lacks it")),
+            Ok(None) => Error::corrupt(format!("the log goes on after version {version}, but not without a gap")),
+            // A replay passes over an entry that it cannot read.
+            Err(e) => e,
+        }
     }
 
     /// Why a log cannot be loaded, by the entry that is to blame where one can be named.

@@ -166,10 +166,9 @@ impl Location {
         let prefix =
             Path::from_absolute_path(&absolute).map_err(|e| bad("cannot be held by an object store").with_source(e))?;
         let url = Url::from_directory_path(&absolute).map_err(|()| bad("is not absolute"))?;
-        let files = LocalFileSystem::new();
         let root: Arc<dyn ObjectStore> = match access {
-            Access::Write(Durability::Commit) => Arc::new(SyncedStore::new(files)),
-            Access::Write(Durability::None) | Access::Read => Arc::new(files),
+            Access::Write(Durability::Commit) => Arc::new(SyncedStore::new()),
+            Access::Write(Durability::None) | Access::Read => Arc::new(LocalFileSystem::new()),
         };
         Ok(Self::at(path.display().to_string(), url, root, prefix, access, None))
     }

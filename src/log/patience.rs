@@ -1,7 +1,8 @@
 //! A deadline for every call of a store, by the clock that is passed in.
 //!
-//! What a stream gives piece by piece has the deadline for each piece. A call that is given up may take effect later all
-//! the same; who writes a version reads it before anything else.
+//! What a stream gives piece by piece has the deadline for each piece, and is no shorter than the store said; what is
+//! listed is listed once. A call that is given up may take effect later all the same; who writes a version reads it before
+//! anything else.
 
 use std::fmt;
 use std::future::Future;
@@ -138,6 +139,7 @@ impl ObjectStore for PatientStore {
             GetResultPayload::File(file, _) => file_pieces(file, found.range.clone(), location.to_string()),
             GetResultPayload::Stream(pieces) => pieces,
         };
+        let pieces = whole(pieces, found.range.clone(), location.to_string());
         found.payload = GetResultPayload::Stream(self.patience.paced("the rest of a get", pieces));
         Ok(found)
     }
@@ -152,11 +154,11 @@ impl ObjectStore for PatientStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list(prefix))
+        self.patience.paced("a listing", each_once(self.inner.list(prefix)))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list_with_offset(prefix, offset))
+        self.patience.paced("a listing", each_once(self.inner.list_with_offset(prefix, offset)))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -198,6 +200,47 @@ impl MultipartUpload for PatientUpload {
         let Self { inner, patience, .. } = self;
         patience.wait("the abort of an upload", inner.abort()).await
     }
+}
+
+/// Objects in the order of their keys, without those that a page of the listing repeats from the one before it.
+fn each_once(objects: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    let mut last = None;
+    objects
+        .filter(move |object| {
+            let is_again = object.as_ref().is_ok_and(|object| last.as_ref() == Some(&object.location));
+            last = object.as_ref().ok().map(|object| object.location.clone()).or(last.take());
+            std::future::ready(!is_again)
+        })
+        .boxed()
+}
+
+/// `pieces`, and an error behind the last one where they are not as many bytes as the store spoke of: half an object may
+/// look like a whole one that says less.
+fn whole(
+    pieces: BoxStream<'static, Result<Bytes>>,
+    range: Range<u64>,
+    path: String,
+) -> BoxStream<'static, Result<Bytes>> {
+    let wanted = range.end.saturating_sub(range.start);
+    stream::unfold((Some(pieces), 0), move |(pieces, read)| {
+        let path = path.clone();
+        async move {
+            let mut pieces = pieces?;
+            match pieces.next().await {
+                Some(Ok(piece)) => {
+                    let read = read + piece.len() as u64;
+                    Some((Ok(piece), (Some(pieces), read)))
+                }
+                Some(Err(e)) => Some((Err(e), (None, read))),
+                None if read == wanted => None,
+                None => {
+                    let source = format!("{path}: the answer ended after {read} of {wanted} bytes").into();
+                    Some((Err(Error::Generic { store: "length", source }), (None, read)))
+                }
+            }
+        }
+    })
+    .boxed()
 }
 
 /// The bytes of a local file in pieces that threads for blocking work read.

@@ -176,3 +176,27 @@ async fn what_answers_passes_through() {
     store.delete(&path).await.unwrap();
     assert!(matches!(store.get(&path).await, Err(Error::NotFound { .. })));
 }
+
+#[tokio::test]
+async fn an_answer_that_is_shorter_than_the_store_said_is_an_error() {
+    for (pieces, is_whole) in [(vec!["ab", "cd"], true), (vec!["ab", "c"], false), (vec![], false)] {
+        let answer = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece)))).boxed();
+        let read: Vec<Result<Bytes>> = whole(answer, 3..7, "a".into()).collect().await;
+        assert_eq!(read.iter().all(Result::is_ok), is_whole, "{read:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_a_listing_repeats_is_listed_once() {
+    let object = |name: &str| ObjectMeta {
+        location: Path::from(name),
+        last_modified: chrono::DateTime::UNIX_EPOCH,
+        size: 0,
+        e_tag: None,
+        version: None,
+    };
+    let listed = stream::iter(["a", "a", "b", "c", "c", "c"].map(|name| Ok(object(name)))).boxed();
+    let listed: Vec<Result<ObjectMeta>> = each_once(listed).collect().await;
+    let names: Vec<String> = listed.into_iter().map(|object| object.unwrap().location.to_string()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}

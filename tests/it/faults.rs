@@ -61,10 +61,11 @@ pub(crate) enum Fault {
     Before,
     /// It is done, and an error comes back.
     Lost,
-    /// A put is done, and "already exists" comes back, as after a client's own second sending.
+    /// A put is done, and "already exists" comes back, as after a client's own second sending; after a delete, that there
+    /// is nothing.
     Resent,
-    /// An error comes back to a put, and it is done once somebody has found its object absent, or before the next put of
-    /// its object.
+    /// An error comes back to a put or a delete. A put is done once somebody has found its object absent, either before
+    /// the next put of its object.
     Late,
     /// The storage is too busy: it does nothing and says 503.
     Busy,
@@ -127,8 +128,7 @@ impl Fault {
     /// Whether it can happen to such a call.
     pub(crate) fn fits(&self, verb: Verb) -> bool {
         match self {
-            Self::Resent | Self::Taken => verb == Verb::Create,
-            Self::Late => matches!(verb, Verb::Create | Verb::Overwrite),
+            Self::Resent | Self::Taken | Self::Late => matches!(verb, Verb::Create | Verb::Overwrite | Verb::Delete),
             Self::NoSpace => matches!(verb, Verb::Create | Verb::Overwrite | Verb::Begin | Verb::Part | Verb::Complete),
             Self::Truncated | Self::Torn => verb == Verb::Get,
             Self::Stale | Self::Doubled => verb == Verb::List,
@@ -168,11 +168,17 @@ struct Shared {
     state: Mutex<State>,
 }
 
+/// What is under way.
+enum Late {
+    Put(PutPayload, PutOptions),
+    Delete,
+}
+
 struct State {
     script: Script,
     calls: Vec<Call>,
     fired: BTreeMap<&'static str, u64>,
-    late: Vec<(Path, PutPayload, PutOptions)>,
+    late: Vec<(Path, Late)>,
     newest: Option<Path>,
     is_dead: bool,
 }
@@ -243,12 +249,16 @@ impl Shared {
     async fn land(&self, is_meant: impl Fn(&Path) -> bool) {
         let late: Vec<_> = {
             let mut state = self.state.lock().unwrap();
-            let (landing, waiting) = state.late.drain(..).partition(|(path, ..)| is_meant(path));
+            let (landing, waiting) = state.late.drain(..).partition(|(path, _)| is_meant(path));
             state.late = waiting;
             landing
         };
-        for (path, payload, opts) in late {
-            let _ = self.inner.put_opts(&path, payload, opts).await;
+        for (path, late) in late {
+            // It may come too late, and nobody hears of it.
+            let _ = match late {
+                Late::Put(payload, opts) => self.inner.put_opts(&path, payload, opts).await.map(|_| ()),
+                Late::Delete => self.inner.delete(&path).await,
+            };
         }
     }
 
@@ -297,6 +307,12 @@ impl Shared {
         path: &Path,
         work: impl Future<Output = Result<Vec<ObjectMeta>>> + Send,
     ) -> Result<Vec<ObjectMeta>> {
+        // Directories are listed in any order, the keys of object stores in theirs.
+        let work = async {
+            let mut objects = work.await?;
+            objects.sort_by(|a, b| a.location.cmp(&b.location));
+            Ok(objects)
+        };
         match self.decide(Verb::List, path)? {
             Some(Fault::Stale) => {
                 let newest = self.state.lock().unwrap().newest.clone();
@@ -335,7 +351,7 @@ impl ObjectStore for FaultStore {
         shared.land(|path| path == location).await;
         let fault = shared.decide(verb, location)?;
         if let Some(Fault::Late) = fault {
-            shared.state.lock().unwrap().late.push((location.clone(), payload, opts));
+            shared.state.lock().unwrap().late.push((location.clone(), Late::Put(payload, opts)));
             return Err(Fault::Late.error(location.as_ref()));
         }
         let put = async { shared.note_created(location, shared.inner.put_opts(location, payload, opts).await) };
@@ -371,7 +387,17 @@ impl ObjectStore for FaultStore {
                 let shared = Arc::clone(&shared);
                 async move {
                     let location = location?;
-                    shared.meet(Verb::Delete, &location, shared.inner.delete(&location)).await?;
+                    let fault = shared.decide(Verb::Delete, &location)?;
+                    let lost = matches!(fault, Some(Fault::Resent)).then(|| Error::NotFound {
+                        path: location.to_string(),
+                        source: "it was deleted by the first sending".into(),
+                    });
+                    if let Some(Fault::Late) = fault {
+                        shared.state.lock().unwrap().late.push((location.clone(), Late::Delete));
+                        return Err(Fault::Late.error(location.as_ref()));
+                    }
+                    let deleted = shared.carry_out(fault, &location, shared.inner.delete(&location)).await;
+                    deleted.map_err(|e| lost.unwrap_or(e))?;
                     Ok(location)
                 }
             })

@@ -53,6 +53,11 @@ impl Chance {
         Self { seed, state: seed }
     }
 
+    /// From a seed that follows from another.
+    pub(crate) fn of(seed: u64) -> Self {
+        Self { seed, state: seed }
+    }
+
     /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -92,10 +92,15 @@ pub(crate) fn view() -> View {
     View::new("v", &schema, vec!["id".into()]).unwrap()
 }
 
-pub(crate) fn state(at: u64, ids: &[i64]) -> Snapshot {
+/// The rows with these ids, as they are at a step.
+pub(crate) fn rows(at: u64, ids: &[i64]) -> RecordBatch {
     let names = StringArray::from_iter_values(ids.iter().map(|id| format!("row {id} at {at}")));
     let columns: Vec<Arc<dyn arrow::array::Array>> = vec![Arc::new(Int64Array::from(ids.to_vec())), Arc::new(names)];
-    Snapshot::from_batches(step(at), vec![RecordBatch::try_new(Arc::clone(view().schema()), columns).unwrap()])
+    RecordBatch::try_new(Arc::clone(view().schema()), columns).unwrap()
+}
+
+pub(crate) fn state(at: u64, ids: &[i64]) -> Snapshot {
+    Snapshot::from_batches(step(at), vec![rows(at, ids)])
 }
 
 /// One change a step in `(from, to]`: an update of the row with the step's id.
