@@ -127,7 +127,7 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
     };
     let operations = whole.calls.len();
     // All of them, or one in so many.
-    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 3));
+    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 8));
     let offset = chance.below(one_in) as usize;
     let firsts: Vec<Death> = Death::all(operations).skip(offset).step_by(one_in as usize).collect();
     let survived = on_threads(firsts.iter().map(|death| vec![*death]).collect(), survive);
@@ -164,7 +164,9 @@ fn a_second_crash_inside_recovery_loses_and_doubles_nothing() {
             pairs.extend(seconds.into_iter().map(|second| vec![first, second]));
         }
     }
-    pairs.truncate(wanted as usize);
+    // All of them, or as many as are wanted, evenly.
+    let one_in = pairs.len().div_ceil(wanted as usize);
+    let pairs: Vec<Vec<Death>> = pairs.into_iter().step_by(one_in).collect();
     let survived = on_threads(pairs, survive);
     let (runs, deaths) = (survived.len(), survived.iter().map(|s| s.deaths).sum::<usize>());
     none(survived.into_iter().flat_map(|s| s.violations).collect());

@@ -47,7 +47,9 @@ use Needs::{RebuildLog, Reset};
 use On::{Cleaned, Foreign, Whole};
 
 /// Kind, table, how it is made, and what it needs.
-const KINDS: &[(&str, On, fn(&mut Table), Needs)] = &[
+type Damage = (&'static str, On, fn(&mut Table), Needs);
+
+const KINDS: &[Damage] = &[
     ("a data file is gone", Whole, |t| drop(t.files.remove(&data_file(t))), Reset),
     ("a data file is cut", Whole, |t| t.at(&data_file(t)).truncate(100), Reset),
     ("a data file is flipped", Whole, |t| flip(t.at(&data_file(t))), Reset),
@@ -236,7 +238,7 @@ fn halve(bytes: &mut Vec<u8>) {
 }
 
 /// Other bits where a file's pages are.
-fn flip(bytes: &mut Vec<u8>) {
+fn flip(bytes: &mut [u8]) {
     let third = bytes.len() / 3;
     bytes[third..third + 40].iter_mut().for_each(|byte| *byte ^= 0xff);
 }
@@ -246,7 +248,7 @@ fn newest(t: &mut Table, what: &str, damage: fn(&mut Vec<u8>)) {
         ".json" => path.len() == entry(0).len() && path.ends_with(".json"),
         _ => path.contains(".checkpoint."),
     };
-    let path = t.files.keys().filter(|p| p.starts_with("_delta_log/0") && is_it(p)).next_back().unwrap().clone();
+    let path = t.files.keys().rfind(|p| p.starts_with("_delta_log/0") && is_it(p)).unwrap().clone();
     damage(t.at(&path));
 }
 

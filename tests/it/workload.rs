@@ -206,7 +206,8 @@ impl Process {
             writer.is_maintained = true;
             self.grow_old().await;
             // What fails here fails no step.
-            self.maintained.lock().unwrap().push(writer.sink.maintain().await);
+            let ended = writer.sink.maintain().await;
+            self.maintained.lock().unwrap().push(ended);
         } else {
             writer.sink.deliver(view_after(writer.at))?;
             writer.sink.append(changes_after(writer.at)).await?;
