@@ -23,6 +23,7 @@ mod program;
 mod readers;
 mod sample;
 mod schema_change;
+mod simulation;
 mod sink;
 mod tables;
 mod tidy;

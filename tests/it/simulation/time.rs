@@ -1,0 +1,133 @@
+//! Virtual time, which only the schedule moves.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use cutover::Clock;
+use futures::future::BoxFuture;
+
+/// 2023-11-14, when every simulation begins.
+const BEGIN_MILLIS: i64 = 1_700_000_000_000;
+
+/// The time of all processes, and who waits for which moment.
+#[derive(Debug, Default)]
+pub(super) struct Time {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    passed: Duration,
+    timers: Vec<Timer>,
+    drawn: u64,
+}
+
+#[derive(Debug)]
+struct Timer {
+    id: u64,
+    owner: usize,
+    end: Duration,
+    /// A process that sleeps does nothing else; a deadline is raced against work.
+    is_sleep: bool,
+    waker: Option<Waker>,
+}
+
+impl Time {
+    pub(super) fn passed(&self) -> Duration {
+        self.state.lock().unwrap().passed
+    }
+
+    pub(super) fn unix_millis(&self) -> i64 {
+        BEGIN_MILLIS + self.passed().as_millis() as i64
+    }
+
+    /// The next moment that somebody waits for.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.state.lock().unwrap().timers.iter().map(|t| t.end).min()
+    }
+
+    pub(super) fn sleeps(&self, owner: usize) -> bool {
+        self.state.lock().unwrap().timers.iter().any(|t| t.owner == owner && t.is_sleep)
+    }
+
+    /// Moves time to `moment`; those whose time has come, in order.
+    pub(super) fn move_to(&self, moment: Duration) -> Vec<usize> {
+        let mut state = self.state.lock().unwrap();
+        state.passed = state.passed.max(moment);
+        let passed = state.passed;
+        let mut due: Vec<usize> = Vec::new();
+        for timer in state.timers.iter_mut().filter(|t| t.end <= passed) {
+            due.push(timer.owner);
+            timer.waker.take().into_iter().for_each(Waker::wake);
+        }
+        due.sort_unstable();
+        due.dedup();
+        due
+    }
+
+    fn timer(self: &Arc<Self>, owner: usize, duration: Duration, is_sleep: bool) -> BoxFuture<'static, ()> {
+        let mut state = self.state.lock().unwrap();
+        state.drawn += 1;
+        let (id, end) = (state.drawn, state.passed + duration);
+        state.timers.push(Timer { id, owner, end, is_sleep, waker: None });
+        let waiting = Waiting { time: Arc::clone(self), id };
+        Box::pin(async move { waiting.end().await })
+    }
+}
+
+/// A timer that ends with whoever waits for it.
+struct Waiting {
+    time: Arc<Time>,
+    id: u64,
+}
+
+impl Waiting {
+    async fn end(&self) {
+        poll_fn(|context| {
+            let mut state = self.time.state.lock().unwrap();
+            let passed = state.passed;
+            match state.timers.iter_mut().find(|t| t.id == self.id) {
+                Some(timer) if timer.end > passed => {
+                    timer.waker = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.time.state.lock().unwrap().timers.retain(|t| t.id != self.id);
+    }
+}
+
+/// The clock of one process. Its wall clock may be wrong, and nothing may come of that.
+#[derive(Debug)]
+pub(super) struct ProcessClock {
+    pub(super) time: Arc<Time>,
+    pub(super) owner: usize,
+    pub(super) skew_millis: i64,
+}
+
+impl Clock for ProcessClock {
+    fn unix_millis(&self) -> i64 {
+        self.time.unix_millis() + self.skew_millis
+    }
+
+    fn boot(&self) -> Duration {
+        self.time.passed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.time.timer(self.owner, duration, true)
+    }
+
+    fn deadline(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.time.timer(self.owner, duration, false)
+    }
+}
