@@ -10,6 +10,7 @@ use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::{DataType as DeltaType, StructType};
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
+use object_store::Error as StoreError;
 use object_store::path::Path;
 use serde_json::{Value, json};
 
@@ -310,10 +311,14 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
         error = *source;
     }
     let (kind, message) = match &error {
-        E::ObjectStore(object_store::Error::NotFound { .. }) | E::FileNotFound(_) => {
+        E::ObjectStore(StoreError::NotFound { .. }) | E::FileNotFound(_) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
         E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        // A checkpoint that could not be read says nothing about what it holds.
+        wrapping if stands_behind(wrapping, |e: &StoreError| !matches!(e, StoreError::NotFound { .. })) => {
+            (ErrorKind::Unavailable, "the log cannot be read for now")
+        }
         E::MissingMetadata | E::MissingMetadataAndProtocol => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }
@@ -322,6 +327,11 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };
     Error::new(kind, message).with_source(error)
+}
+
+/// Whether among the sources of `error` there is one that `is_meant`.
+fn stands_behind<E: std::error::Error + 'static>(error: &dyn std::error::Error, is_meant: impl Fn(&E) -> bool) -> bool {
+    std::iter::successors(error.source(), |e| e.source()).filter_map(|e| e.downcast_ref()).any(is_meant)
 }
 
 /// Takes the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
@@ -385,4 +395,26 @@ fn string_map(map: &MapArray, row: usize) -> Option<BTreeMap<String, Option<Stri
     let (keys, values) = (entries.column(0).as_string_opt::<i32>()?, entries.column(1).as_string_opt::<i32>()?);
     let pair = |i: usize| (keys.value(i).to_string(), values.is_valid(i).then(|| values.value(i).to_string()));
     Some((0..entries.len()).map(pair).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::errors::ParquetError;
+
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_cannot_be_read_for_now_is_not_taken_for_a_damaged_one() {
+        let (path, source) = (|| "a".to_owned(), || "as asked".into());
+        for (error, kind) in [
+            (StoreError::Generic { store: "a", source: source() }, ErrorKind::Unavailable),
+            (StoreError::NotFound { path: path(), source: source() }, ErrorKind::Corrupt),
+        ] {
+            let words = error.to_string();
+            let error = delta_kernel::Error::Parquet(ParquetError::External(Box::new(error)));
+            assert_eq!(kernel_error(error).kind(), kind, "{words}");
+        }
+        let damaged = delta_kernel::Error::Parquet(ParquetError::General("no footer".into()));
+        assert_eq!(kernel_error(damaged).kind(), ErrorKind::Corrupt);
+    }
 }

@@ -336,12 +336,21 @@ impl Schedule {
 
     /// Others write a checkpoint and clean the log up to it.
     async fn clean(&mut self) -> Result<(), Violation> {
-        let Some(head) = self.oracle.head.filter(|_| self.oracle.is_ours) else { return Ok(()) };
+        if !self.oracle.is_ours {
+            return Ok(());
+        }
         let log = self.plain_log();
         let mut facts = log.facts().await.map_err(|e| format!("the log cannot be read by others: {e:?}"))?;
-        log.checkpoint(&mut facts).await.map_err(|e| format!("no checkpoint by others: {e:?}"))?;
-        let limit = head.min(self.oracle.anchor);
-        self.foreign(|foreign| foreign.clean(limit))
+        // A checkpoint whose maker died before it was named stays so.
+        if log.checkpoint(&mut facts).await.is_err() {
+            return Ok(());
+        }
+        let listing = log.list(0).await.map_err(|e| format!("the log cannot be listed by others: {e:?}"))?;
+        // What our last rows followed stays readable, as it does where logs are kept for weeks.
+        match listing.checkpoints.range(..=self.oracle.anchor).next_back().copied() {
+            Some(limit) => self.foreign(|foreign| foreign.clean(limit)),
+            None => Ok(()),
+        }
     }
 
     fn plain_log(&self) -> Log {
