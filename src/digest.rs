@@ -61,20 +61,39 @@ impl Digest {
 
     /// The digest of all rows of `batch`, whose columns have kept types.
     pub fn of(batch: &RecordBatch) -> Result<Self> {
-        let fields = batch.schema_ref().fields();
-        let columns: Vec<_> = fields.iter().map(|f| column_key(f.name())).zip(batch.columns()).collect();
-        let (mut sums, mut total) = ([0u128; BLOCK_ROWS], 0u128);
-        for start in (0..batch.num_rows()).step_by(BLOCK_ROWS) {
-            let rows = BLOCK_ROWS.min(batch.num_rows() - start);
-            let (sums, _) = sums.split_at_mut(rows);
-            sums.fill(0);
-            for (key, column) in &columns {
-                add_cells(sums, &column.slice(start, rows), *key)?;
-            }
-            let hash = |row: &u128| XxHash3_128::oneshot(&row.to_le_bytes());
-            total = sums.iter().fold(total, |total, row| total.wrapping_add(hash(row)));
-        }
+        let mut total = 0u128;
+        each_row(batch, |hash| total = total.wrapping_add(hash))?;
         Ok(Self(total))
+    }
+
+    /// The digest of each row of `batch` by itself.
+    pub fn of_rows(batch: &RecordBatch) -> Result<Vec<Self>> {
+        let mut rows = Vec::with_capacity(batch.num_rows());
+        each_row(batch, |hash| rows.push(Self(hash)))?;
+        Ok(rows)
+    }
+}
+
+/// Hashes each row, in order.
+fn each_row(batch: &RecordBatch, mut take: impl FnMut(u128)) -> Result<()> {
+    let fields = batch.schema_ref().fields();
+    let columns: Vec<_> = fields.iter().map(|f| column_key(f.name())).zip(batch.columns()).collect();
+    let mut sums = [0u128; BLOCK_ROWS];
+    for start in (0..batch.num_rows()).step_by(BLOCK_ROWS) {
+        let rows = BLOCK_ROWS.min(batch.num_rows() - start);
+        let (sums, _) = sums.split_at_mut(rows);
+        sums.fill(0);
+        for (key, column) in &columns {
+            add_cells(sums, &column.slice(start, rows), *key)?;
+        }
+        sums.iter().for_each(|row| take(XxHash3_128::oneshot(&row.to_le_bytes())));
+    }
+    Ok(())
+}
+
+impl std::iter::Sum for Digest {
+    fn sum<I: Iterator<Item = Self>>(digests: I) -> Self {
+        digests.fold(Self::EMPTY, Self::plus)
     }
 }
 

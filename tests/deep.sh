@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 minutes=${1:-60}
 seed=${2:-$((RANDOM * 32768 + RANDOM))}
 export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
-export CUTOVER_KILLS=${CUTOVER_KILLS:-200}
+export CUTOVER_KILLS=${CUTOVER_KILLS:-200} CUTOVER_S3_KILLS=${CUTOVER_S3_KILLS:-100} CUTOVER_S3_CASES=${CUTOVER_S3_CASES:-1000}
 export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PREDICATES:-3000}
 export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
 export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
@@ -33,7 +33,7 @@ round=0
 while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     export CUTOVER_SEED=$((seed + round * 1000))
     run readers::
-    run kills::
+    run kills:: object_stores::
     run types::
     run partitions::
     run changes::

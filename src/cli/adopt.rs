@@ -6,11 +6,12 @@ use super::Session;
 use super::args::Output;
 use super::consent::{Question, who};
 use super::signals::Signals;
+use super::table::TableArgs;
 use super::text;
 use crate::config::ConnectorName;
 use crate::continuity::plan::Ours;
 use crate::error::{Error, Result};
-use crate::log::{Access, Durability, Location};
+use crate::log::{Access, Durability};
 use crate::sink::{Adopted, Adoption};
 
 /// Arguments of `adopt`.
@@ -20,9 +21,8 @@ The table's generation and rows stay, and a run of the connector with the other 
 that delivers under the old name is fenced and stops. The source must stay the same one: of another source the table
 needs a reset. On a terminal the connector's name is asked for; elsewhere --yes is needed.")]
 pub(super) struct AdoptArgs {
-    /// The table: a local path or file:// URL
-    #[arg(value_name = "URI")]
-    uri: String,
+    #[command(flatten)]
+    table: TableArgs,
     /// The connector that is to have the table, by its full name: pipeline/view/connector
     #[arg(long = "as", value_name = "CONNECTOR", value_parser = parse_connector)]
     connector: ConnectorName,
@@ -51,7 +51,7 @@ fn parse_connector(text: &str) -> Result<ConnectorName, String> {
 pub(super) fn run(args: &AdoptArgs, session: &Session) -> Result<u8> {
     session.block_on(async |world| {
         let mut signals = Signals::listen()?;
-        let location = Location::open(&args.uri, Access::Write(Durability::Commit))?;
+        let location = args.table.location(Access::Write(Durability::Commit))?;
         let name = args.connector.to_string();
         let adoption = Adoption::look(location, name.clone(), world.clone()).await?;
         let ours = adoption.ours().cloned().ok_or_else(|| Error::internal("the table looked at is not ours"))?;
@@ -59,7 +59,7 @@ pub(super) fn run(args: &AdoptArgs, session: &Session) -> Result<u8> {
             let question = Question {
                 plan: format!(
                     "{}: generation {}, last step {}, goes from the connector {} to {name}",
-                    args.uri, ours.generation, ours.last_step, ours.connector
+                    args.table.uri, ours.generation, ours.last_step, ours.connector
                 ),
                 deed: "an adoption ends the delivery under the old name",
                 answers: &[&name, args.connector.connector()],
@@ -69,9 +69,9 @@ pub(super) fn run(args: &AdoptArgs, session: &Session) -> Result<u8> {
         }
         let adopted = adoption.commit(&who(), &args.reason).await?;
         match session.global.output {
-            Output::Json => text::print_json(&document(&args.uri, &name, &ours, &adopted))?,
+            Output::Json => text::print_json(&document(&args.table.uri, &name, &ours, &adopted))?,
             Output::Text | Output::Ndjson | Output::Env => {
-                text::print(&text::escaped(&line(&args.uri, &name, &ours, &adopted)))?;
+                text::print(&text::escaped(&line(&args.table.uri, &name, &ours, &adopted)))?;
             }
         }
         Ok(0)

@@ -58,13 +58,8 @@ fn environment() -> Result<BTreeMap<String, String>> {
 
 /// The connector that `config` describes.
 pub(super) fn build(config: &ConnectorConfig, world: &World) -> Result<Connector> {
-    let location = Location::open(&config.delta.uri, Access::Write(config.durability))?;
-    // Every table that a location opens so far is local or in memory.
-    if !config.delta.storage.is_empty() {
-        return Err(Error::config(
-            "`storage` holds options of an object store; a local table has none; remove them, or correct `uri`",
-        ));
-    }
+    let access = Access::Write(config.durability);
+    let location = Location::open_with(&config.delta.uri, access, &config.delta.storage_options())?;
     let source = FilesSource::new(FilesSettings {
         path: config.source.path.clone(),
         id: config.source.id.clone(),

@@ -13,12 +13,12 @@ use super::signals::Signals;
 use super::text;
 use crate::clock::World;
 use crate::config::ConnectorConfig;
-use crate::connector::{Connector, PreparedReset, Reset, ResetPreview, Status};
+use crate::connector::{Connector, LogRepair, PreparedReset, Reset, ResetPreview, Status};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, Result};
 use crate::generation::Generation;
-use crate::sink::Applied;
+use crate::sink::{Applied, RebuildPlan};
 use crate::step::Step;
 
 /// Arguments of `reset`.
@@ -26,7 +26,8 @@ use crate::step::Step;
 #[command(after_help = "\
 A reset replaces all rows of a table by the newest state that its source reaches and starts a generation, in one
 version. Another process that delivers to the table is fenced and stops. On a terminal the connector's name is asked
-for; elsewhere --yes is needed.")]
+for; elsewhere --yes is needed. A damaged checkpoint or _last_checkpoint is passed over and replaced; a log that does not
+load at all needs --rebuild-log. Nothing is deleted.")]
 pub(super) struct ResetArgs {
     /// Connectors: full names, or ends of them that are unambiguous
     #[arg(required = true, value_name = "CONNECTOR")]
@@ -43,6 +44,9 @@ pub(super) struct ResetArgs {
     /// Let readers go back in time, where the source ends before the table
     #[arg(long)]
     allow_older: bool,
+    /// For a log that does not load: put the whole state, with a checkpoint of its own, above all that is left of it
+    #[arg(long)]
+    rebuild_log: bool,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -118,6 +122,8 @@ enum Done {
     Reloaded {
         /// The reset's id.
         id: String,
+        /// What became of a damaged log.
+        repair: LogRepair,
         /// The table's generation.
         generation: Option<Generation>,
         /// The step that it starts from.
@@ -132,7 +138,10 @@ impl Desk<'_> {
         let mut connector = connectors::build(config, &self.world)?;
         let request = self.args.request(&self.world);
         let id = request.stamp.id.clone();
-        let prepared = connector.prepare_reset(request).await?;
+        let prepared = match self.args.rebuild_log {
+            true => connector.prepare_rebuild(request).await?,
+            false => connector.prepare_reset(request).await?,
+        };
         if self.args.dry_run {
             return Ok(Done::DryRun(prepared.preview().clone()));
         }
@@ -140,9 +149,16 @@ impl Desk<'_> {
             self.confirm(config, prepared.preview()).await?;
         }
         let status = connector.status();
+        let repair = prepared.preview().repair.clone();
+        if let LogRepair::Rebuild(RebuildPlan::Load { keeps_id: false, .. }) = repair {
+            let name = connector.name();
+            self.session
+                .talk
+                .line(&format!("{name}: nothing that is left of the log tells the table's id; it gets another"));
+        }
         let applied = self.carry_out(&mut connector, prepared).await?;
         let Status { generation, cutover, .. } = *status.borrow();
-        Ok(Done::Reloaded { id, generation, cutover, applied })
+        Ok(Done::Reloaded { id, repair, generation, cutover, applied })
     }
 
     /// Reloads while progress is shown, unless a signal comes first.
@@ -181,13 +197,28 @@ fn stopped() -> Error {
 
 /// What a reset would do, in one line.
 fn plan_line(name: &str, preview: &ResetPreview) -> String {
-    let ResetPreview { ours, generation, cutover } = preview;
+    let ResetPreview { ours, repair, generation, cutover } = preview;
+    let repaired = match repair {
+        LogRepair::Unneeded => String::new(),
+        LogRepair::Past(why) => format!("; it goes past damage of the log ({why})"),
+        LogRepair::Rebuild(RebuildPlan::Load { keeps_id, removes, .. }) => {
+            let id = if *keeps_id { "keeps its id" } else { "gets another id, since nothing tells it" };
+            format!("; the log is rebuilt: all {removes} files that it ever named are removed, and the table {id}")
+        }
+        LogRepair::Rebuild(RebuildPlan::Finish { version }) => {
+            return format!(
+                "{name}: the log was rebuilt by version {version}, generation {generation}, cutover step {cutover}; its checkpoint is written"
+            );
+        }
+    };
     match ours {
         Some(ours) => format!(
-            "{name}: generation {}, last step {}, is replaced by generation {generation}, cutover step {cutover}",
+            "{name}: generation {}, last step {}, is replaced by generation {generation}, cutover step {cutover}{repaired}",
             ours.generation, ours.last_step
         ),
-        None => format!("{name}: no table of ours yet; generation 1 begins, cutover step {cutover}"),
+        None => {
+            format!("{name}: no table of ours yet; generation {generation} begins, cutover step {cutover}{repaired}")
+        }
     }
 }
 
@@ -195,18 +226,18 @@ impl Done {
     fn line(&self, name: &str) -> String {
         match self {
             Self::DryRun(preview) => format!("{}; nothing is written", plan_line(name, preview)),
-            Self::Reloaded { generation, cutover, applied, .. } => {
+            Self::Reloaded { repair, generation, cutover, applied, .. } => {
                 let (generation, cutover) = (or_none(*generation), or_none(*cutover));
-                match applied {
-                    Applied::Committed { version, rows, .. } => {
-                        format!(
-                            "{name}: generation {generation}, cutover step {cutover}, version {version}, rows {rows}"
-                        )
-                    }
-                    Applied::Already => {
-                        format!("{name}: generation {generation}, cutover step {cutover}, committed before")
-                    }
-                }
+                let repaired = match repair {
+                    LogRepair::Unneeded => "",
+                    LogRepair::Past(_) => "; readers get past the damage by its checkpoint",
+                    LogRepair::Rebuild(_) => "; the log is rebuilt",
+                };
+                let done = match applied {
+                    Applied::Committed { version, rows, .. } => format!("version {version}, rows {rows}"),
+                    Applied::Already => "committed before".to_string(),
+                };
+                format!("{name}: generation {generation}, cutover step {cutover}, {done}{repaired}")
             }
         }
     }
@@ -220,20 +251,31 @@ fn report<'a>(name: &'a str, result: &'a Result<Done>) -> ResetReport<'a> {
     let empty = ResetReport { name, ..ResetReport::default() };
     match result {
         Err(error) => ResetReport { outcome: "failed", error: Some(failure::to_json(error)), ..empty },
-        Ok(Done::DryRun(ResetPreview { generation, cutover, .. })) => ResetReport {
+        Ok(Done::DryRun(ResetPreview { repair, generation, cutover, .. })) => ResetReport {
             outcome: "dry_run",
+            log: word(repair),
             generation: Some(generation.get()),
             cutover: Some(cutover.get()),
             ..empty
         },
-        Ok(Done::Reloaded { id, generation, cutover, applied }) => {
+        Ok(Done::Reloaded { id, repair, generation, cutover, applied }) => {
             let (outcome, version, rows) = match applied {
                 Applied::Committed { version, rows, .. } => ("committed", Some(*version), Some(*rows)),
                 Applied::Already => ("already_committed", None, None),
             };
             let (generation, cutover) = (generation.map(Generation::get), cutover.map(Step::get));
-            ResetReport { id: Some(id), outcome, generation, cutover, version, rows, ..empty }
+            ResetReport { id: Some(id), outcome, log: word(repair), generation, cutover, version, rows, ..empty }
         }
+    }
+}
+
+/// What becomes of a damaged log; `None` where none is damaged.
+fn word(repair: &LogRepair) -> Option<&'static str> {
+    match repair {
+        LogRepair::Unneeded => None,
+        LogRepair::Past(_) => Some("passed"),
+        LogRepair::Rebuild(RebuildPlan::Load { .. }) => Some("rebuilt"),
+        LogRepair::Rebuild(RebuildPlan::Finish { .. }) => Some("finished"),
     }
 }
 
@@ -250,6 +292,8 @@ struct ResetReport<'a> {
     name: &'a str,
     id: Option<&'a str>,
     outcome: &'static str,
+    /// What became of a damaged log: `passed`, `rebuilt`, or `finished`; null where none was.
+    log: Option<&'static str>,
     generation: Option<u64>,
     cutover: Option<u64>,
     version: Option<u64>,

@@ -22,6 +22,9 @@ pub(super) struct VerifyArgs {
     /// Check from this version on
     #[arg(long, value_name = "N")]
     since_version: Option<u64>,
+    /// Read every row too, and hold the rows against the digests that their commits left
+    #[arg(long)]
+    deep: bool,
     /// Take what cannot be told for broken
     #[arg(long)]
     strict: bool,
@@ -34,7 +37,13 @@ impl VerifyArgs {
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
-    let report = session.block_on(async |world| inspect::verify(&args.table.log(world)?, args.since_version).await)?;
+    let report = session.block_on(async |world| {
+        let log = args.table.log(world)?;
+        match args.deep {
+            true => inspect::verify_deep(&log, args.since_version).await,
+            false => inspect::verify(&log, args.since_version).await,
+        }
+    })?;
     match session.global.output {
         Output::Json => text::print_json(&document(&args.table.uri, &report))?,
         Output::Text | Output::Ndjson | Output::Env => text::print(&lines(&args.table.uri, &report))?,
@@ -57,22 +66,12 @@ fn word(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn repairs(uri: &str, report: &Report) -> Vec<String> {
-    let paths = |names: &[String]| {
-        let path = |name: &String| text::shell_word(&format!("{}/_delta_log/{name}", uri.trim_end_matches('/')));
-        names.iter().map(path).collect::<Vec<_>>().join(" ")
-    };
-    let connector = report.connector.as_deref().unwrap_or_default();
+fn repairs(report: &Report) -> Vec<String> {
+    let connector = report.connector.as_deref().map_or("CONNECTOR".into(), text::shell_word);
     let text = |repair: &Repair| match repair {
-        Repair::Delete(names) => format!("delete {}: readers do without", paths(names)),
-        Repair::Restore(names) => {
-            format!("restore {} from a backup: nothing gets past it, a reset neither", paths(names))
-        }
-        Repair::RestoreLog => {
-            "restore the damaged files of _delta_log from a backup: a reset needs a log that loads".into()
-        }
         Repair::Unset(property) => format!("ALTER TABLE … UNSET TBLPROPERTIES ('{property}')"),
-        Repair::Reset => format!("cutover reset -c CONFIG {} --yes", text::shell_word(connector)),
+        Repair::Reset => format!("cutover reset -c CONFIG {connector} --yes"),
+        Repair::RebuildLog => format!("cutover reset -c CONFIG {connector} --rebuild-log --yes"),
     };
     report.repairs.iter().map(text).collect()
 }
@@ -100,7 +99,8 @@ fn lines(uri: &str, report: &Report) -> String {
         out.push(format!("  connector {connector}, generation {generation}, cutover step {cutover}, last step {last}"));
     }
     let files = text::grouped(report.live_files as u64);
-    out.push(format!("  checked: versions {} to {}, {files} live files", report.since, report.head));
+    let read = report.rows_read.map(|read| format!(", {} rows", text::grouped(read.rows))).unwrap_or_default();
+    out.push(format!("  checked: versions {} to {}, {files} live files{read}", report.since, report.head));
     for finding in &report.findings {
         out.push(format!("  version {}: {} {}", finding.version, finding.rule, finding.message));
     }
@@ -115,7 +115,7 @@ fn lines(uri: &str, report: &Report) -> String {
             None => out.push("  proved: nothing of this generation".to_string()),
         }
     }
-    out.extend(repairs(uri, report).into_iter().map(|repair| format!("  repair: {repair}")));
+    out.extend(repairs(report).into_iter().map(|repair| format!("  repair: {repair}")));
     for finding in &report.older {
         let Finding { version, rule, message, .. } = finding;
         out.push(format!("  in an older generation, version {version}: {rule} {message}"));
@@ -140,6 +140,8 @@ struct Document<'a> {
     last_step: Option<u64>,
     epoch: Option<u64>,
     live_files: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows_read: Option<u64>,
     findings: Vec<FoundDocument<'a>>,
     older_findings: Vec<FoundDocument<'a>>,
     notes: Vec<NoteDocument<'a>>,
@@ -198,6 +200,7 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
         last_step: report.last_step.map(|s| s.get()),
         epoch: report.epoch.map(|e| e.get()),
         live_files: report.live_files,
+        rows_read: report.rows_read.map(|read| read.rows),
         findings: report.findings.iter().map(found).collect(),
         older_findings: report.older.iter().map(found).collect(),
         notes: report.notes.iter().map(note).collect(),
@@ -208,6 +211,6 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
             readable: t.is_readable,
             state: t.is_state,
         }),
-        repairs: repairs(uri, report),
+        repairs: repairs(report),
     }
 }

@@ -338,7 +338,47 @@ fn a_wrong_value_is_named_with_its_remedy() {
             &format!("15: @.compression: {level:?} is not valid; write zstd, zstd(1) to zstd(22), snappy, lz4 or none"),
         );
     }
-    delta("storage = { a = 1 }", "17: @.storage.a: expected a string, found an integer");
+    delta(
+        "storage = { region = \"eu-west-1\" }",
+        "1: @.storage: holds options of an object store; a local table has none; remove it, or correct \"uri\"",
+    );
+    delta(
+        "target_file_size = \"65GiB\"",
+        "20: @.target_file_size: is above 64GiB, which object stores cannot take in parts; write less",
+    );
+    let cloud = |uri: &str, line: &str, expected: &str| {
+        let expected = format!("cutover.toml:{expected}").replace("@", "pipelines.p.views.v.connectors.c.delta");
+        check(URI, &format!("uri = {uri:?}\n{line}\n"), &[&expected]);
+    };
+    for (uri, option, expected) in [
+        ("s3://lake/t", "region = 1", "6:22: @.storage.region: expected a string, found an integer"),
+        ("s3://lake/t", "regoin = \"x\"", "6:13: @.storage.regoin: unknown option; did you mean \"region\"?"),
+        (
+            "s3://lake/t",
+            "acess_key_id = \"x\"",
+            "6:13: @.storage.acess_key_id: unknown option; did you mean \"access_key_id\"?",
+        ),
+        (
+            "abfss://box@me.dfs.core.windows.net/t",
+            "acount_key = \"x\"",
+            "6:13: @.storage.acount_key: unknown option; did you mean \"account_key\"?",
+        ),
+        (
+            "gs://lake/t",
+            "access_key_id = \"x\"",
+            "6:13: @.storage.access_key_id: unknown option; known here, among others: \"service_account\", \"service_account_key\", \"application_credentials\", \"skip_signature\", \"base_url\", \"timeout\", \"connect_timeout\", \"proxy_url\"",
+        ),
+    ] {
+        cloud(uri, &format!("storage = {{ {option} }}"), expected);
+    }
+    for (uri, expected) in [
+        ("s3://lake/t/", "ends with a slash; write it without"),
+        ("s3://lake//t", "has a doubled slash; write one"),
+        ("gs://", "has no bucket or container behind ://"),
+        ("s3://key@lake/t", "has credentials in it; give them as options or by the environment"),
+    ] {
+        cloud(uri, "", &format!("5:7: @.uri: {expected}"));
+    }
     delta(
         "properties.delta.logRetentionDuration = \"x\"",
         "12: @.properties.delta: expected a string (a key with dots in it is written in quotes), found a table",
@@ -522,10 +562,11 @@ fn flags_win_over_the_environment_which_wins_over_the_file() {
 fn an_override_is_toml_where_it_can_be_and_a_string_where_one_is_wanted() {
     let delta = "pipelines.p.views.v.connectors.c.delta";
     let sets = [
-        format!("{delta}.storage.secret=1e5"),
-        format!("{delta}.storage.hash=123 # 4"),
-        format!("{delta}.storage.quoted=\"a b\""),
-        format!("{delta}.storage.reference=${{env:HOST}}"),
+        format!("{delta}.uri=s3://lake/t"),
+        format!("{delta}.storage.secret_access_key=1e5"),
+        format!("{delta}.storage.user_agent=123 # 4"),
+        format!("{delta}.storage.role_session_name=\"a b\""),
+        format!("{delta}.storage.region=${{env:HOST}}"),
         format!("{delta}.properties.\"delta.appendOnly\"=true"),
         format!("{delta}.target_file_size=64KiB"),
         "pipelines.p.views.v.key=[\"a\", \"b\"]".to_string(),
@@ -538,7 +579,13 @@ fn an_override_is_toml_where_it_can_be_and_a_string_where_one_is_wanted() {
     let storage: Vec<(&str, &str)> = c.delta.storage.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(
         storage,
-        [("access_key_id", "007"), ("hash", "123 # 4"), ("quoted", "a b"), ("reference", "h"), ("secret", "1e5")]
+        [
+            ("access_key_id", "007"),
+            ("region", "h"),
+            ("role_session_name", "a b"),
+            ("secret_access_key", "1e5"),
+            ("user_agent", "123 # 4")
+        ]
     );
     assert_eq!(c.delta.properties["delta.appendOnly"], "true");
     assert_eq!(c.delta.target_file_size, 65_536);
@@ -616,10 +663,11 @@ fn references_are_replaced_in_strings_and_placed_when_they_fail() {
 
 #[test]
 fn a_secret_shows_in_no_debug_output_and_in_no_error() {
-    let storage = "storage = { a = \"canary-a\", b = \"${env:B}\", c = \"${file:/run/secret}\" }\n";
-    let env = [("B", "canary-b"), ("CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__STORAGE__D", "canary-d")];
-    let set = "pipelines.p.views.v.connectors.c.delta.storage.e=canary-e";
-    let text = SMALL.replace(URI, &format!("{URI}{storage}"));
+    let storage = "storage = { access_key_id = \"canary-a\", role_arn = \"${env:B}\", secret_access_key = \"${file:/run/secret}\" }\n";
+    let variable = "CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__STORAGE__SESSION_TOKEN";
+    let env = [("B", "canary-b"), (variable, "canary-d")];
+    let set = "pipelines.p.views.v.connectors.c.delta.storage.user_agent=canary-e";
+    let text = SMALL.replace(URI, &format!("uri = \"s3://lake/t\"\n{storage}"));
     let config = load_with(&text, &[set], &env).unwrap();
     let exposed: Vec<&str> = config.connectors[0].delta.storage.values().map(Secret::expose).collect();
     assert_eq!(exposed, ["canary-a", "canary-b", "canary-file", "canary-d", "canary-e"]);
@@ -703,9 +751,10 @@ proptest! {
 
     #[test]
     fn a_value_from_outside_is_a_value_or_a_problem(raw in ".{0,40}") {
-        let set = format!("pipelines.p.views.v.connectors.c.delta.storage.x={raw}");
-        match load_with(SMALL, &[&set], &[]) {
-            Ok(config) => prop_assert!(config.connectors[0].delta.storage.contains_key("x")),
+        let set = format!("pipelines.p.views.v.connectors.c.delta.storage.region={raw}");
+        let uri = "pipelines.p.views.v.connectors.c.delta.uri=s3://lake/t";
+        match load_with(SMALL, &[uri, &set], &[]) {
+            Ok(config) => prop_assert!(config.connectors[0].delta.storage.contains_key("region")),
             Err(err) => prop_assert_eq!(err.kind(), ErrorKind::Config),
         }
     }

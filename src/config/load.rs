@@ -8,15 +8,15 @@ use arrow::datatypes::{DataType, Field as Column, Schema};
 
 use super::interpolate::Referents;
 use super::name::{self, ConnectorName};
-use super::place::Problems;
-use super::section::{Field, Scope, Section};
+use super::place::{Problems, nearest};
+use super::section::{Field, Scope, Section, did_you_mean};
 use super::{CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inputs, Secret, overrides, tree};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
 use crate::error::{Error, Result};
-use crate::files::{Compression, check_partition_by};
-use crate::log::Durability;
+use crate::files::{Compression, FileSettings, check_partition_by};
+use crate::log::{Durability, Location, Service};
 use crate::schema::{View, kept_type};
 
 const VERSION: u64 = 1;
@@ -234,11 +234,28 @@ impl Walk<'_> {
         let uri = delta.required("uri").and_then(|f| self.uri(name, &f));
         let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog], &["current"]));
         let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
-        let target_file_size = delta.field("target_file_size").and_then(|f| f.size());
+        let target_file_size = delta.field("target_file_size").and_then(|f| {
+            let size = f.size()?;
+            if size > FileSettings::LARGEST_TARGET {
+                f.refuse("is above 64GiB, which object stores cannot take in parts; write less");
+            }
+            Some(size)
+        });
         let partition_by = delta.field("partition_by").and_then(|f| read_partition_by(&f, from));
         let mut storage = BTreeMap::new();
-        for field in delta.section("storage").into_iter().flat_map(Section::fields) {
-            storage.extend(field.text().map(|value| (field.name().to_string(), Secret::new(value))));
+        if let Some(options) = delta.field("storage") {
+            let service = uri.as_deref().map(Service::of);
+            if service == Some(None) {
+                options.refuse_key(
+                    "holds options of an object store; a local table has none; remove it, or correct \"uri\"",
+                );
+            }
+            for field in options.section().into_iter().flat_map(Section::fields) {
+                if let Some(Some(service)) = service {
+                    check_option(service, field.name()).unwrap_or_else(|message| field.refuse_key(&message));
+                }
+                storage.extend(field.text().map(|value| (field.name().to_string(), Secret::new(value))));
+            }
         }
         let mut properties = BTreeMap::new();
         for field in delta.section("properties").into_iter().flat_map(Section::fields) {
@@ -261,6 +278,12 @@ impl Walk<'_> {
         // Errors, logs and the table's own history name the URI: a secret has no place in it.
         if has_credentials(&uri) {
             field.refuse("has credentials or a query in it; write the plain path of the table");
+            return None;
+        }
+        if Service::of(&uri).is_some()
+            && let Err(why) = Location::check(&uri)
+        {
+            field.refuse(&why);
             return None;
         }
         let name = name?;
@@ -347,6 +370,15 @@ fn read_property(field: &Field<'_>) -> Option<(String, String)> {
     Some((name.to_string(), field.text()?))
 }
 
+/// What is wrong with the name of an option of an object store.
+fn check_option(service: Service, name: &str) -> Result<(), String> {
+    if service.knows(&name.to_ascii_lowercase()) {
+        return Ok(());
+    }
+    let known = || service.options().iter().copied();
+    Err(format!("unknown option; {}", did_you_mean(nearest(name, known()), "known here, among others:", known())))
+}
+
 fn read_compression(text: &str) -> Result<Compression, String> {
     text.parse().map_err(|_| "write zstd, zstd(1) to zstd(22), snappy, lz4 or none".to_string())
 }
@@ -362,7 +394,8 @@ fn has_credentials(uri: &str) -> bool {
 fn same_table(uri: &str) -> String {
     let local = uri.strip_prefix("file://").unwrap_or(uri);
     if local.contains("://") {
-        return local.trim_end_matches('/').to_string();
+        let s3 = local.strip_prefix("s3a://").map(|rest| format!("s3://{rest}"));
+        return s3.as_deref().unwrap_or(local).trim_end_matches('/').to_string();
     }
     let parts = Path::new(local).components().filter(|part| *part != Component::CurDir);
     parts.collect::<PathBuf>().to_string_lossy().into_owned()

@@ -26,7 +26,7 @@ use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode};
 use crate::error::{Error, Result};
 use crate::files::Compression;
-use crate::log::Durability;
+use crate::log::{Durability, StorageOptions};
 
 pub use name::ConnectorName;
 pub use secret::Secret;
@@ -110,6 +110,13 @@ pub struct DeltaConfig {
     pub storage: BTreeMap<String, Secret>,
     /// Table properties that a reload sets besides ours.
     pub properties: BTreeMap<String, String>,
+}
+
+impl DeltaConfig {
+    /// The object store's options, for opening the table.
+    pub fn storage_options(&self) -> StorageOptions {
+        self.storage.iter().map(|(name, value)| (name.clone(), value.expose().to_string())).collect()
+    }
 }
 
 impl Config {

@@ -298,7 +298,12 @@ impl<'a> Field<'a> {
     }
 }
 
-fn did_you_mean<'w>(near: Option<&str>, otherwise: &str, words: impl IntoIterator<Item = &'w str>) -> String {
+/// The suggestion `near`, or else all `words`.
+pub(super) fn did_you_mean<'w>(
+    near: Option<&str>,
+    otherwise: &str,
+    words: impl IntoIterator<Item = &'w str>,
+) -> String {
     match near {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("{otherwise} {}", quoted_list(words)),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::pump::Pump;
-pub use self::reset::{PreparedReset, Reset, ResetPreview};
+pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
 pub use self::status::{Phase, Status};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};
@@ -194,13 +194,24 @@ impl Connector {
     }
 
     async fn look(&mut self) -> Result<Destination> {
-        let destination =
-            Destination::look(self.location.clone(), self.settings.sink.clone(), self.world.clone()).await?;
+        let (location, settings, world) = (self.location.clone(), self.settings.sink.clone(), self.world.clone());
+        let destination = Destination::look(location, settings, world).await?;
+        Ok(self.show_destination(destination))
+    }
+
+    /// The same for a reset, which gets past a damaged checkpoint or hint.
+    async fn look_to_reset(&mut self) -> Result<Destination> {
+        let (location, settings, world) = (self.location.clone(), self.settings.sink.clone(), self.world.clone());
+        let destination = Destination::look_to_reset(location, settings, world).await?;
+        Ok(self.show_destination(destination))
+    }
+
+    fn show_destination(&self, destination: Destination) -> Destination {
         self.show_table(match destination.standing() {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         });
-        Ok(destination)
+        destination
     }
 
     /// Refuses a source that has not seen what the table holds.

@@ -42,7 +42,7 @@ impl<'a> Pump<'a> {
             }
             match self.connector.source.changes(self.reached, &self.view).await {
                 // What was read before is good, and is not read again for it.
-                Err(e) => return self.end(None).await.and(Err(e)),
+                Err(e) => return self.flush_last().await.and(Err(e)),
                 Ok(Next::Changes(changes)) => self.take(changes).await?,
                 Ok(Next::View(next)) => self.change_view(next).await?,
                 Ok(Next::Idle { hole }) if self.until.ends_when_idle() => return self.end(hole).await,
@@ -159,12 +159,20 @@ impl<'a> Pump<'a> {
         }
     }
 
-    async fn end(mut self, hole: Option<Hole>) -> Result<Ended> {
+    async fn flush_last(&mut self) -> Result<()> {
         let rows = self.waiting.as_ref().map_or(0, Changes::rows);
         if rows > 0 || self.connector.settings.heartbeat.is_some() {
             self.flush().await?;
         }
+        Ok(())
+    }
+
+    async fn end(mut self, hole: Option<Hole>) -> Result<Ended> {
+        self.flush_last().await?;
         let last_step = self.held.as_ref().map(Held::last_step).transpose()?;
+        if let Some(Held::Sink(sink)) = self.held.take() {
+            sink.close().await;
+        }
         Ok(Ended { last_step, hole })
     }
 }

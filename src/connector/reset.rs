@@ -5,7 +5,7 @@ use crate::continuity::plan::{Older, Ours, Standing};
 use crate::continuity::stamp::{Mode, ResetStamp};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
-use crate::sink::{Applied, Target};
+use crate::sink::{Applied, Loading, Rebuild, RebuildPlan, Target};
 use crate::snapshot::Snapshot;
 use crate::source::Pick;
 use crate::step::Step;
@@ -26,10 +26,23 @@ pub struct Reset {
 pub struct ResetPreview {
     /// The table as it is; `None` where there is none of ours.
     pub ours: Option<Ours>,
+    /// What becomes of a damaged log.
+    pub repair: LogRepair,
     /// The generation that it would start.
     pub generation: Generation,
     /// The step that the generation would start from.
     pub cutover: Step,
+}
+
+/// What a reset does about a damaged log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogRepair {
+    /// Nothing is damaged.
+    Unneeded,
+    /// The reload is made past this damage, and a checkpoint of it written.
+    Past(String),
+    /// The log is rebuilt.
+    Rebuild(RebuildPlan),
 }
 
 /// A reset that can be carried out: the table was looked at, the snapshot is chosen and not read.
@@ -37,8 +50,15 @@ pub struct ResetPreview {
 pub struct PreparedReset {
     reset: Reset,
     preview: ResetPreview,
-    target: Target,
+    place: Place,
     snapshot: Snapshot,
+}
+
+/// Where a reset loads the view.
+#[derive(Debug)]
+enum Place {
+    Target(Box<Target>),
+    Wreck(Box<Loading>),
 }
 
 impl PreparedReset {
@@ -52,15 +72,40 @@ impl Connector {
     /// Looks at what `reset` would do, and refuses what would be refused; nothing is written.
     pub async fn prepare_reset(&mut self, reset: Reset) -> Result<PreparedReset> {
         self.check_mode()?;
-        let destination = self.look().await?;
+        let destination = self.look_to_reset().await?;
         let ours = destination.facts().ours().cloned();
+        let repair = destination.damage().map_or(LogRepair::Unneeded, |why| LogRepair::Past(why.to_string()));
         check_generation(ours.as_ref(), reset.expected_generation)?;
         let (view, snapshot) = self.source.snapshot(Pick::Reached { until: None }).await?;
         let target = destination.deliver(view);
         target.check_reload(snapshot.step, reset.older)?;
         let generation = ours.as_ref().map_or(Ok(Generation::FIRST), |ours| ours.generation.next())?;
-        let preview = ResetPreview { ours, generation, cutover: snapshot.step };
-        Ok(PreparedReset { preview, reset, target, snapshot })
+        let preview = ResetPreview { ours, repair, generation, cutover: snapshot.step };
+        Ok(PreparedReset { preview, reset, place: Place::Target(Box::new(target)), snapshot })
+    }
+
+    /// Looks at what `reset` would do to a table whose log does not load, by rebuilding the log; nothing is written.
+    ///
+    /// Refused: the log loads, or a reset without a rebuild gets past its damage.
+    pub async fn prepare_rebuild(&mut self, reset: Reset) -> Result<PreparedReset> {
+        self.check_mode()?;
+        let rebuild = Rebuild::look(self.location.clone(), self.settings.sink.clone(), self.world.clone()).await?;
+        self.show_table(rebuild.ours());
+        let ours = rebuild.ours().cloned();
+        expect_generation(rebuild.generation(), reset.expected_generation)?;
+        let (view, snapshot) = self.source.snapshot(Pick::Reached { until: None }).await?;
+        let plan = rebuild.plan(&view, snapshot.step, reset.older)?;
+        let (generation, cutover) = match (&plan, &ours) {
+            (RebuildPlan::Load { generation, .. }, _) => (*generation, snapshot.step),
+            // What was committed stays as it is.
+            (RebuildPlan::Finish { .. }, Some(ours)) => {
+                (ours.generation, ours.stamp.as_ref().map_or(ours.last_step, |stamp| stamp.step))
+            }
+            (RebuildPlan::Finish { .. }, None) => (Generation::FIRST, snapshot.step),
+        };
+        let preview = ResetPreview { ours, repair: LogRepair::Rebuild(plan), generation, cutover };
+        let place = Place::Wreck(Box::new(rebuild.deliver(view)));
+        Ok(PreparedReset { preview, reset, place, snapshot })
     }
 
     /// Reloads the table with the state that `prepared` chose, or a later one where others appended since. Readers see
@@ -74,7 +119,16 @@ impl Connector {
     }
 
     async fn reload(&mut self, prepared: PreparedReset) -> Result<Applied> {
-        let PreparedReset { reset, preview, target, snapshot } = prepared;
+        let PreparedReset { reset, preview, place, snapshot } = prepared;
+        let target = match place {
+            Place::Target(target) => *target,
+            Place::Wreck(loading) => {
+                self.show_snapshot(&loading.progress(), snapshot.step);
+                let (facts, applied) = loading.commit(snapshot, reset.stamp, reset.older).await?;
+                self.show_table(facts.ours());
+                return Ok(applied);
+            }
+        };
         let (Standing::Ours(_), Some(seen)) = (target.standing(), &preview.ours) else {
             self.show_snapshot(&target.progress(), snapshot.step);
             let (sink, applied) = target.load_for(snapshot, reset.stamp).await?;
@@ -96,6 +150,7 @@ impl Connector {
         self.show_snapshot(&sink.progress(), snapshot.step);
         let applied = sink.reload(snapshot, reset.stamp, reset.older).await?;
         self.show_table(sink.facts().ours());
+        sink.close().await;
         Ok(applied)
     }
 
@@ -111,7 +166,10 @@ impl Connector {
 }
 
 fn check_generation(ours: Option<&Ours>, expected: Option<Generation>) -> Result<()> {
-    let found = ours.map(|ours| ours.generation);
+    expect_generation(ours.map(|ours| ours.generation), expected)
+}
+
+fn expect_generation(found: Option<Generation>, expected: Option<Generation>) -> Result<()> {
     match expected {
         Some(expected) if found != Some(expected) => Err(Error::refused(format!(
             "the table has the generation {}, expected was {expected}; look at it with `cutover show`, then say what is expected",

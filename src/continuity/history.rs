@@ -8,7 +8,8 @@ use crate::continuity::finding::{Finding, Rule, Segment};
 use crate::continuity::foreign::{self, Foreign, rows_kept};
 use crate::continuity::form;
 use crate::continuity::stamp::{
-    AdoptStamp, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP, TableStamp,
+    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP,
+    TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;
@@ -46,6 +47,8 @@ pub struct History {
     context: Option<Generation>,
     /// Whether the table is known to be ours before a commit of ours was seen.
     known_as_ours: bool,
+    /// The version of the newest reload that rebuilt the log: what lies below it no longer counts.
+    rebuilt_at: Option<u64>,
 }
 
 /// What `txn` said before the first commit folded.
@@ -173,6 +176,11 @@ impl History {
     pub fn skip(&mut self) {
         self.live = None;
         self.skipped = true;
+    }
+
+    /// The version of the newest reload that rebuilt the log.
+    pub fn rebuilt_at(&self) -> Option<u64> {
+        self.rebuilt_at
     }
 
     /// Whether a commit folded added the file and said that rows change.
@@ -345,7 +353,13 @@ impl History {
                 format!("the digest of the generation is {total}, not the reload's own {}", stamp.digest),
             );
         }
-        if let Some(live) = &self.live
+        let rebuilds = stamp.commit.starts_with(COMMIT_PREFIX_REBUILD);
+        if rebuilds {
+            self.rebuilt_at = Some(at);
+        }
+        // A rebuild removes whatever was ever named, live or not.
+        if !rebuilds
+            && let Some(live) = &self.live
             && let Some(stray) = commit.removes.iter().find(|r| !live.contains_key(&r.file))
         {
             let path = stray.file.path.clone();
@@ -564,7 +578,8 @@ impl History {
     }
 
     fn move_files(&mut self, commit: &Commit) {
-        if commit.stamp().is_some_and(|s| s.kind == Kind::Reload) && self.live.is_none() {
+        let rebuilds = self.rebuilt_at == Some(commit.version);
+        if rebuilds || (commit.stamp().is_some_and(|s| s.kind == Kind::Reload) && self.live.is_none()) {
             self.live = Some(HashMap::new());
         }
         let Some(live) = &mut self.live else { return };

@@ -246,12 +246,46 @@ pub fn check_reload(standing: &Standing, identity: &Identity, request: &ReloadRe
     same_connector(ours, identity)?;
     let same_source = ours.stamp.as_ref().is_none_or(|s| s.source == identity.source);
     if same_source && request.older == Older::Refused && request.cutover < ours.last_step {
-        return Err(Error::refused(format!(
-            "the snapshot is of step {}, the table already stands at {}, and readers never go back; wait for a newer one, or allow it with --allow-older",
-            request.cutover, ours.last_step
-        )));
+        return Err(goes_back(request.cutover, ours.last_step));
     }
     Ok(())
+}
+
+/// Plans a reload that rebuilds a log which does not load, where `generation`, `epoch` and `last_step` are the highest
+/// that anything readable names.
+///
+/// Nobody can claim such a table before: the reload takes the next epoch itself.
+pub fn rebuild(
+    standing: &Standing,
+    identity: &Identity,
+    request: &ReloadRequest,
+    generation: Option<Generation>,
+    epoch: Option<Epoch>,
+    last_step: Option<Step>,
+) -> Result<ReloadPlan> {
+    if let Standing::Ours(ours) = standing {
+        same_connector(ours, identity)?;
+        if ours.stamp.as_ref().is_some_and(|s| s.commit == request.commit) {
+            return Ok(ReloadPlan::AlreadyApplied);
+        }
+    }
+    check_reload(standing, identity, request)?;
+    if let (Standing::Absent, Some(last)) = (standing, last_step)
+        && request.older == Older::Refused
+        && request.cutover < last
+    {
+        return Err(goes_back(request.cutover, last));
+    }
+    Ok(ReloadPlan::Go {
+        generation: generation.map_or(Ok(Generation::FIRST), Generation::next)?,
+        epoch: epoch.map_or(Ok(Epoch::FIRST), Epoch::next)?,
+    })
+}
+
+fn goes_back(cutover: Step, last: Step) -> Error {
+    Error::refused(format!(
+        "the snapshot is of step {cutover}, the table already stands at {last}, and readers never go back; wait for a newer one, or allow it with --allow-older"
+    ))
 }
 
 /// Plans an append of the changes in `range`.

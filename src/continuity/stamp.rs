@@ -28,6 +28,8 @@ pub const COLUMN_GENERATION: &str = "__generation";
 pub const COLUMN_STEP: &str = "__step";
 /// The row column with the operation.
 pub const COLUMN_OP: &str = "__op";
+/// The tag of an `add` action with the digest of the file's rows.
+pub const TAG_DIGEST: &str = "cutover.digest";
 /// The commit info field that holds a [`CommitStamp`].
 pub const USER_METADATA: &str = "userMetadata";
 /// Begins the name of every data file of ours.
@@ -39,6 +41,11 @@ pub const FIRST_LOAD_PREFIX: &str = "cutover-load-";
 pub const TXN_RETENTION: &str = "delta.setTransactionRetentionDuration";
 /// The property with the connector's full name, which an adoption changes alone.
 pub const CONNECTOR_PROPERTY: &str = "cutover.connector";
+
+/// Begins the commit id of a reload that somebody asked for; the reset's id follows.
+pub const COMMIT_PREFIX_RESET: &str = "reset:";
+/// The same of a reload that rebuilds a log: what lies below it no longer counts.
+pub const COMMIT_PREFIX_REBUILD: &str = "rebuild:";
 
 const CONTRACT_PROPERTY: &str = "cutover.contract";
 const GENERATION: &str = "cutover.generation";

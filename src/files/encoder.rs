@@ -137,15 +137,13 @@ pub(super) struct Encoder {
     /// What stands in for `open` when the rows are partitioned.
     spread: Option<Box<Spread>>,
     share: Share,
-    /// Slices so far.
-    slices: u64,
     written: Written,
 }
 
 impl Encoder {
     pub(super) fn new(job: Arc<Job>, overlap: Overlap, expected: Expected) -> Self {
         let share = Share::WHOLE;
-        Self { job, overlap, expected, open: None, spread: None, share, slices: 0, written: Written::default() }
+        Self { job, overlap, expected, open: None, spread: None, share, written: Written::default() }
     }
 
     /// The same for one of several that each get every slice of partitioned rows.
@@ -160,10 +158,6 @@ impl Encoder {
     pub(super) async fn encode(&mut self, slice: &RecordBatch) -> Result<()> {
         if slice.num_rows() == 0 {
             return Ok(());
-        }
-        self.slices += 1;
-        if self.share.counts(self.slices) {
-            self.written.digest = self.written.digest.plus(Digest::of(slice)?);
         }
         if let Some(partitioning) = &self.job.partitioning {
             let spread = match &mut self.spread {
@@ -181,7 +175,7 @@ impl Encoder {
                 none.insert(OpenFile::new(&self.job, self.overlap, values, self.expected, slice)?)
             }
         };
-        file.add(slice)?;
+        file.add(slice, Digest::of(slice)?)?;
         file.send_full_parts(&self.job).await?;
         if file.size() >= self.job.target_file_size {
             self.end_file().await?;
@@ -219,6 +213,7 @@ impl Encoder {
     fn take(&mut self, files: Vec<DataFile>) {
         self.written.rows += files.iter().map(|file| file.rows).sum::<u64>();
         self.written.bytes += files.iter().map(|file| file.size).sum::<u64>();
+        self.written.digest = self.written.digest.plus(files.iter().map(|file| file.digest).sum());
         self.written.files.extend(files);
     }
 }
@@ -232,6 +227,7 @@ pub(super) struct OpenFile {
     writer: RowGroups,
     upload: Upload,
     stats: FileStats,
+    digest: Digest,
     /// The bytes that [`Job::encoded`] knows of.
     counted: u64,
 }
@@ -253,10 +249,13 @@ impl OpenFile {
         let writer = RowGroups::new(&job.stored, properties).map_err(|e| not_encoded(&name, e))?;
         let upload = Upload::new(Arc::clone(&job.store), &name, overlap);
         let stats = FileStats::new(job.data_columns(), job.indexed_columns, &job.always_indexed);
-        Ok(Self { name, partition_values, stored: Arc::clone(&job.stored), writer, upload, stats, counted: 0 })
+        let (stored, digest) = (Arc::clone(&job.stored), Digest::EMPTY);
+        Ok(Self { name, partition_values, stored, writer, upload, stats, digest, counted: 0 })
     }
 
-    pub(super) fn add(&mut self, slice: &RecordBatch) -> Result<()> {
+    /// Adds rows, whose partition columns may be missing, and their digest with all columns.
+    pub(super) fn add(&mut self, slice: &RecordBatch, digest: Digest) -> Result<()> {
+        self.digest = self.digest.plus(digest);
         let slice = as_stored(slice, &self.stored)?;
         let mut start = 0;
         while start < slice.num_rows() {
@@ -329,6 +328,7 @@ impl OpenFile {
             partition_values: self.partition_values,
             size,
             rows: self.stats.rows(),
+            digest: self.digest,
             stats: self.stats.to_json(),
             modified_millis: job.world.clock.unix_millis(),
         })

@@ -126,6 +126,11 @@ pub struct FileSettings {
     pub prefix: &'static str,
 }
 
+impl FileSettings {
+    /// The largest [`FileSettings::target_file_size`]: object stores take 10,000 parts of a file.
+    pub const LARGEST_TARGET: u64 = 64 << 30;
+}
+
 impl Default for FileSettings {
     fn default() -> Self {
         Self {
@@ -151,6 +156,8 @@ pub struct DataFile {
     pub size: u64,
     /// The number of rows.
     pub rows: u64,
+    /// The digest of its rows.
+    pub digest: Digest,
     /// JSON for `add.stats`: `numRecords`, `minValues`, `maxValues`, `nullCount`.
     pub stats: String,
     /// When the file was complete, in milliseconds since 1970 UTC.

@@ -18,6 +18,7 @@ use super::encoder::{Expected, Job, OpenFile};
 use super::partition::{PartitionValues, Partitioning};
 use super::upload::Overlap;
 use crate::change::RowKeys;
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 
 /// The bytes that held rows, open files, and parts under way may take together.
@@ -58,11 +59,6 @@ impl Share {
         Self { place: place as u64, of: (of as u64).max(1) }
     }
 
-    /// Whether what concerns the slice with this number as a whole is this encoder's.
-    pub(super) fn counts(self, slice: u64) -> bool {
-        slice % self.of == self.place
-    }
-
     fn takes(self, group: &Group, slice: u64) -> bool {
         let turn = if group.rows.len() < MANY_ROWS { 0 } else { slice };
         self.of == 1 || XxHash3_64::oneshot(&group.tuple).wrapping_add(turn) % self.of == self.place
@@ -93,6 +89,7 @@ struct Open {
 
 struct Held {
     values: PartitionValues,
+    digest: Digest,
     bytes: Vec<u8>,
     /// Where each row ends in `bytes`.
     ends: Vec<usize>,
@@ -144,7 +141,8 @@ impl Spread {
         let bytes = super::slices::batch_bytes(&rows);
         let mut to_hold: Vec<(Tuple, Vec<u32>)> = Vec::new();
         let (share, number) = (self.share, self.slices);
-        for group in groups.into_iter().filter(|group| share.takes(group, number)) {
+        let own: Vec<Group> = groups.into_iter().filter(|group| share.takes(group, number)).collect();
+        for (digest, group) in digests(slice, &own)?.into_iter().zip(own) {
             let Some(first) = group.rows.first() else { continue };
             let values = if self.open.contains_key(&group.tuple) || self.held.contains_key(&group.tuple) {
                 None
@@ -156,11 +154,15 @@ impl Spread {
             let waiting = self.held.get(&group.tuple).map_or(0, |held| held.bytes.len());
             if is_open || (waiting + share >= OPEN_BYTES && self.make_room(job)) {
                 let rows = if group.rows.len() == slice.num_rows() { rows.clone() } else { take(&rows, &group.rows)? };
-                self.write(job, group.tuple, values, &rows).await?;
+                self.write(job, group.tuple, values, &rows, digest).await?;
             } else {
                 if let Some(values) = values {
                     self.held_bytes += 2 * group.tuple.len() + HELD_OVERHEAD;
-                    self.held.insert(group.tuple.clone(), Held { values, bytes: Vec::new(), ends: Vec::new() });
+                    let held = Held { values, digest: Digest::EMPTY, bytes: Vec::new(), ends: Vec::new() };
+                    self.held.insert(group.tuple.clone(), held);
+                }
+                if let Some(held) = self.held.get_mut(&group.tuple) {
+                    held.digest = held.digest.plus(digest);
                 }
                 to_hold.push((group.tuple, group.rows));
             }
@@ -251,6 +253,7 @@ impl Spread {
         tuple: Tuple,
         values: Option<PartitionValues>,
         rows: &RecordBatch,
+        digest: Digest,
     ) -> Result<()> {
         let used = self.slices;
         let mut open = match (self.open.remove(&tuple), self.held.remove(&tuple), values) {
@@ -265,7 +268,7 @@ impl Spread {
             (None, None, None) => return Err(Error::internal("rows of a partition without values")),
         };
         open.used = used;
-        let sent = match open.file.add(rows) {
+        let sent = match open.file.add(rows, digest) {
             Ok(()) => open.file.send_full_parts(job).await,
             failed => failed,
         };
@@ -304,7 +307,7 @@ impl Spread {
         let rows = RecordBatch::try_new(Arc::clone(job.file_schema()), columns)
             .map_err(|e| Error::internal("held rows were not put together again").with_source(e))?;
         let mut file = OpenFile::new(job, self.overlap, held.values, Expected::Few, &rows)?;
-        file.add(&rows)?;
+        file.add(&rows, held.digest)?;
         Ok(file)
     }
 
@@ -386,6 +389,17 @@ impl Spread {
         }
         Ok(())
     }
+}
+
+/// The digest of each group's rows, their partition columns included.
+fn digests(slice: &RecordBatch, groups: &[Group]) -> Result<Vec<Digest>> {
+    let places: Vec<u32> = groups.iter().flat_map(|group| group.rows.iter().copied()).collect();
+    let of_rows = match places.len() == slice.num_rows() && places.is_sorted() {
+        true => Digest::of_rows(slice)?,
+        false => Digest::of_rows(&take(slice, &places)?)?,
+    };
+    let mut of_rows = of_rows.into_iter();
+    Ok(groups.iter().map(|group| of_rows.by_ref().take(group.rows.len()).sum()).collect())
 }
 
 fn take(rows: &RecordBatch, places: &[u32]) -> Result<RecordBatch> {

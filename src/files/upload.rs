@@ -187,6 +187,12 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_file_has_no_more_parts_than_stores_take() {
+        let overshoot = 1 << 30;
+        assert!(crate::files::FileSettings::LARGEST_TARGET + overshoot < 10_000 * PART_BYTES as u64);
+    }
+
+    #[test]
     fn parts_are_of_equal_size_but_the_last() {
         let mut buffer = PartBuffer::default();
         let bytes: Vec<u8> = (0..PART_BYTES * 2 + 5).map(|i| (i % 251) as u8).collect();

@@ -281,7 +281,7 @@ async fn commits(
     while let Some((_, commit)) = down.next().await {
         let commit = commit.map_err(|e| match e.kind() {
             ErrorKind::Corrupt => Error::corrupt(format!(
-                "{}; see what `cutover verify` finds, and restore the damaged files of _delta_log, or repair the table with a reset",
+                "{}; see what `cutover verify` finds, and repair the table with the reset that it names",
                 e.message()
             ))
             .with_source(e),

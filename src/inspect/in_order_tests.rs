@@ -50,6 +50,7 @@ async fn stored(store: &InMemory, at: usize, drawn: &Drawn, bytes: Vec<u8>) -> L
     store.put(&Path::from(path.as_str()), PutPayload::from(bytes)).await.unwrap();
     let steps = || drawn.rows.iter().map(|r| r.0);
     LiveFile {
+        digest: None,
         path,
         vector: None,
         partition_values: BTreeMap::new(),

@@ -14,7 +14,7 @@ mod verify;
 pub use bookmark::Bookmark;
 pub use history::{Entry, history};
 pub use show::{Shown, show};
-pub use verify::{Repair, Report, Trusted, Verdict, verify};
+pub use verify::{Repair, Report, RowsRead, Trusted, Verdict, verify, verify_deep};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Listing, Log};

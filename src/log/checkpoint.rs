@@ -5,8 +5,8 @@ use std::time::Duration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
-use super::{Facts, LOG_DIR, Log};
-use crate::error::{Error, Result};
+use super::{Facts, LOG_DIR, Log, compare};
+use crate::error::Result;
 use crate::store::store_error;
 
 /// Never more often than this many versions.
@@ -14,7 +14,8 @@ const FEWEST_VERSIONS: u64 = 500;
 /// One checkpoint for so many versions as make up a tenth of the actions that it rewrites: however large the table, a
 /// version's share of the rewriting is ten actions.
 const ACTIONS_TO_VERSIONS: u64 = 10;
-const DEADLINE: Duration = Duration::from_secs(120);
+/// A checkpoint that takes longer is talked about.
+const LATE: Duration = Duration::from_secs(120);
 
 /// When the next checkpoint is due.
 #[derive(Debug, Clone)]
@@ -39,9 +40,14 @@ impl Cadence {
         self.versions >= FEWEST_VERSIONS.max(self.actions / ACTIONS_TO_VERSIONS)
     }
 
-    /// Counts a checkpoint of so many actions; of as many as the last one, where it failed.
-    pub fn checkpointed(&mut self, actions: Option<u64>) {
-        *self = Self { versions: 0, actions: actions.unwrap_or(self.actions) };
+    /// Begins to count anew, for the next checkpoint.
+    pub fn begin(&mut self) {
+        self.versions = 0;
+    }
+
+    /// Takes in how many actions a checkpoint holds; one that failed tells none.
+    pub fn wrote(&mut self, actions: u64) {
+        self.actions = actions;
     }
 }
 
@@ -50,21 +56,41 @@ impl Log {
     /// `_last_checkpoint` tells.
     pub async fn checkpoint(&self, facts: &mut Facts) -> Result<Option<u64>> {
         let Some(version) = facts.version else { return Ok(None) };
-        let late = self.world.clock.deadline(DEADLINE);
-        tokio::select! {
-            done = self.kernel.checkpoint(version) => done?,
-            () = late => return Err(Error::unavailable(format!("the checkpoint of version {version} took longer than {DEADLINE:?}"))),
-        }
+        facts.expect_checkpoint(version);
+        let actions = self.write_checkpoint(version).await?;
         facts.checkpoint = Some(version);
-        let head = self.head_mark(version).await?;
-        // Only the checkpoint's mark is taken over: a head that changed must still be noticed.
-        if let (Some(known), Some(found)) = (&mut facts.head, head) {
-            known.checkpoint = found.checkpoint;
-        }
-        self.checkpoint_actions().await
+        Ok(actions)
     }
 
-    async fn checkpoint_actions(&self) -> Result<Option<u64>> {
+    /// Writes a checkpoint of `version`; the actions that it holds, where `_last_checkpoint` tells.
+    ///
+    /// It ends only when the kernel has: whoever waits for it is told by an event when that takes long.
+    pub async fn write_checkpoint(&self, version: u64) -> Result<Option<u64>> {
+        let mut written = std::pin::pin!(self.kernel.checkpoint(version));
+        let late = self.world.clock.deadline(LATE);
+        let written = tokio::select! {
+            done = &mut written => done,
+            () = late => {
+                tracing::warn!(event = "checkpoint_late", version, "the checkpoint takes longer than {LATE:?}");
+                written.await
+            }
+        };
+        written?;
+        self.actions_of_hint().await
+    }
+
+    /// Reads the checkpoint of `version` back and holds it against the log without it.
+    ///
+    /// Corrupt: they differ, or what it is held against cannot be read.
+    pub async fn compare_checkpoint(&self, version: u64) -> Result<()> {
+        let listing = self.list(0).await?;
+        match self.checkpoint_difference(&listing, version).await? {
+            Some(difference) => Err(compare::differs(version, &difference)),
+            None => Ok(()),
+        }
+    }
+
+    async fn actions_of_hint(&self) -> Result<Option<u64>> {
         let hint = self.store().get(&Path::from_iter([LOG_DIR, "_last_checkpoint"])).await;
         let hint = match hint {
             Ok(object) => object.bytes().await,
@@ -98,7 +124,8 @@ mod tests {
                 rewritten += version;
                 longest = longest.max(version - last);
                 last = version;
-                cadence.checkpointed(Some(version));
+                cadence.begin();
+                cadence.wrote(version);
             }
         }
         assert!(rewritten < 12 * 1_000_000, "{rewritten} actions");

@@ -44,11 +44,26 @@ pub struct Metadata {
 impl Metadata {
     /// How long removed files stay where the table does not say: a week.
     pub const FILE_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+    /// How long log entries stay where the table does not say: thirty days.
+    pub const LOG_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
     /// How long others leave files alone that no version names, by `delta.deletedFileRetentionDuration`.
     pub fn file_retention(&self) -> Duration {
-        let text = self.configuration.get("delta.deletedFileRetentionDuration");
-        text.and_then(|text| interval(text)).unwrap_or(Self::FILE_RETENTION)
+        self.told_file_retention().unwrap_or(Self::FILE_RETENTION)
+    }
+
+    /// The same, for who deletes files; `None` where the table says something that is not understood.
+    pub(super) fn told_file_retention(&self) -> Option<Duration> {
+        self.told("delta.deletedFileRetentionDuration", Self::FILE_RETENTION)
+    }
+
+    /// How long log entries stay, by `delta.logRetentionDuration`; `None` where that is not understood.
+    pub(super) fn told_log_retention(&self) -> Option<Duration> {
+        self.told("delta.logRetentionDuration", Self::LOG_RETENTION)
+    }
+
+    fn told(&self, property: &str, otherwise: Duration) -> Option<Duration> {
+        self.configuration.get(property).map_or(Some(otherwise), |text| interval(text))
     }
 
     /// What continuity needs of it.
@@ -63,19 +78,26 @@ impl Metadata {
     }
 }
 
-/// An interval such as `interval 2 days`.
+/// An interval such as `interval 2 days` or `interval 1 day 12 hours`.
 fn interval(text: &str) -> Option<Duration> {
-    let mut words = text.split_whitespace().filter(|word| !word.eq_ignore_ascii_case("interval"));
-    let (number, unit) = (words.next()?.parse::<u64>().ok()?, words.next()?.to_lowercase());
-    let seconds = match unit.trim_end_matches('s') {
-        "week" => 7 * 24 * 60 * 60,
-        "day" => 24 * 60 * 60,
-        "hour" => 60 * 60,
-        "minute" => 60,
-        "second" => 1,
-        _ => return None,
-    };
-    Some(Duration::from_secs(number.checked_mul(seconds)?))
+    let words: Vec<&str> = text.split_whitespace().filter(|word| !word.eq_ignore_ascii_case("interval")).collect();
+    let parts = words.chunks(2).map(|part| {
+        let [number, unit] = part else { return None };
+        let (number, unit) = (number.parse::<u64>().ok()?, unit.to_lowercase());
+        let seconds = match unit.trim_end_matches('s') {
+            "week" => 7 * 24 * 60 * 60,
+            "day" => 24 * 60 * 60,
+            "hour" => 60 * 60,
+            "minute" => 60,
+            "second" => 1,
+            "millisecond" => return Some(Duration::from_millis(number)),
+            "microsecond" => return Some(Duration::from_micros(number)),
+            _ => return None,
+        };
+        Some(Duration::from_secs(number.checked_mul(seconds)?))
+    });
+    let parts = parts.collect::<Option<Vec<Duration>>>().filter(|parts| !parts.is_empty())?;
+    parts.into_iter().try_fold(Duration::ZERO, Duration::checked_add)
 }
 
 /// The `protocol` action.
@@ -110,6 +132,8 @@ pub struct AddAction {
     pub data_change: bool,
     /// The statistics' JSON.
     pub stats: String,
+    /// Notes on the file, by key.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// An `add` action as it is put: with what the table's features ask of it.
@@ -435,7 +459,7 @@ pub(super) fn vector_id(descriptor: &Value) -> Option<String> {
     Some(format!("{storage}{place}{offset}"))
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TxnAction {
     pub(super) app_id: String,
@@ -471,9 +495,15 @@ mod tests {
 
     #[test]
     fn intervals_are_read_in_the_units_that_people_write() {
-        for (text, hours) in
-            [("interval 2 days", Some(48)), ("INTERVAL 1 week", Some(168)), ("7 hours", Some(7)), ("soon", None)]
-        {
+        for (text, hours) in [
+            ("interval 2 days", Some(48)),
+            ("INTERVAL 1 week", Some(168)),
+            ("7 hours", Some(7)),
+            ("interval 1 day 12 hours", Some(36)),
+            ("interval 1 day and", None),
+            ("interval", None),
+            ("soon", None),
+        ] {
             assert_eq!(interval(text), hours.map(|h| Duration::from_secs(h * 3600)), "{text}");
         }
     }

@@ -7,8 +7,9 @@ use arrow::datatypes::Schema;
 
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{Metadata, Protocol};
+use super::salvage::Carried;
 use super::upkeep::{self, ROW_TRACKING_DOMAIN, Upkeep};
-use super::{Listing, LiveFile, Log, Replayed, clustering, entry, features, mapping};
+use super::{Condition, Listing, LiveFile, Log, Replayed, clustering, entry, features, mapping};
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
@@ -36,6 +37,12 @@ pub struct Facts {
     pub(super) clustered_by: Vec<Vec<String>>,
     /// The head's size and tag, by which it is known again.
     pub(super) head: Option<HeadMark>,
+    /// The version of which this writer itself may write a checkpoint meanwhile.
+    pub(super) own_checkpoint: Option<u64>,
+    /// What the next commit must repeat, since no reader gets to the entries that say it.
+    pub(super) carried: Carried,
+    /// The files of a log that does not load, by which it is known again; `None` where the head is a base.
+    pub(super) ruins: Option<Vec<(String, u64)>>,
     /// When these facts were last known to be the head's, by the boot clock.
     pub(super) checked: Duration,
 }
@@ -49,12 +56,40 @@ pub(super) struct HeadMark {
 }
 
 impl Facts {
+    /// No table, as of `checked`.
+    pub(super) fn absent(checked: Duration) -> Self {
+        Self {
+            version: None,
+            metadata: None,
+            protocol: None,
+            standing: Standing::Absent,
+            checkpoint: None,
+            upkeep: Upkeep::default(),
+            clustered_by: Vec::new(),
+            head: None,
+            own_checkpoint: None,
+            carried: Carried::default(),
+            ruins: None,
+            checked,
+        }
+    }
+
     /// The table of ours, if it is.
     pub fn ours(&self) -> Option<&Ours> {
         match &self.standing {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         }
+    }
+
+    /// Says that the writer who holds these facts writes a checkpoint of `version`, so that it is not taken for another's.
+    pub fn expect_checkpoint(&mut self, version: u64) {
+        self.own_checkpoint = Some(version);
+    }
+
+    /// Takes over what the facts `before` say that others do not know.
+    pub(crate) fn succeed(&mut self, before: &Self) {
+        self.own_checkpoint = before.own_checkpoint;
     }
 
     /// Whether data files know the columns by names or ids of their own.
@@ -73,16 +108,20 @@ impl Log {
     /// Reads the facts anew.
     ///
     /// Refused: a folder that has files but no log; a table whose features our commits do not keep. Corrupt: a log
-    /// that cannot be replayed, or whose newest entry is torn.
+    /// that cannot be replayed, or whose newest entry is torn; the message names the command that repairs it.
     pub async fn facts(&self) -> Result<Facts> {
         match self.facts_at_once().await {
             // Damage stays; a listing that names entries twice, or others cleaned up behind, does not.
-            Err(e) if e.kind() == ErrorKind::Corrupt => self.facts_at_once().await,
+            Err(e) if e.kind() == ErrorKind::Corrupt => match self.facts_at_once().await {
+                Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
+                other => other,
+            },
             other => other,
         }
     }
 
-    async fn facts_at_once(&self) -> Result<Facts> {
+    /// The same, where a log that does not load has no remedy yet.
+    pub(super) async fn facts_at_once(&self) -> Result<Facts> {
         let checked = self.world.clock.boot();
         let mut listing = self.list(0).await?;
         let mut stray = None;
@@ -96,21 +135,16 @@ impl Log {
         if listing.head().is_none() {
             if let Some(object) = stray {
                 return Err(Error::refused(format!(
-                    "the folder {} has files ({object} among them) but no Delta log; restore its _delta_log, or choose an empty folder or a Delta table",
+                    "the folder {} has files ({object} among them) but no Delta log; restore its _delta_log, or replace it with `cutover reset --rebuild-log`, or choose an empty folder or a Delta table",
                     self.location().uri()
                 )));
             }
-            return Ok(Facts {
-                version: None,
-                metadata: None,
-                protocol: None,
-                standing: Standing::Absent,
-                checkpoint: None,
-                upkeep: Upkeep::default(),
-                clustered_by: Vec::new(),
-                head: None,
-                checked,
-            });
+            return Ok(Facts::absent(checked));
+        }
+        if listing.check_newest().is_err() {
+            // An entry that was put while names were listed may have been missed.
+            listing = self.list(0).await?;
+            listing.check_newest()?;
         }
         let replayed = match self.kernel.replay(None).await {
             Err(e) if e.kind() == ErrorKind::Corrupt => return Err(self.diagnose(&listing, e).await),
@@ -159,6 +193,9 @@ impl Log {
             upkeep,
             clustered_by,
             head,
+            own_checkpoint: None,
+            carried: Carried::default(),
+            ruins: None,
             checked,
         })
     }
@@ -236,7 +273,10 @@ impl Log {
         }
         since.reverse();
         let last = since.iter().rev().find_map(|c| c.stamp()).cloned();
-        let drift = self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step));
+        let drift = match self.misfit(since.first()).await? {
+            Some(misfit) => Some(misfit),
+            None => self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
+        };
         let (connector, generation) = match (&last, &stamp) {
             (Some(l), Some(s)) => (l.connector.clone(), l.generation.max(s.generation)),
             (Some(l), None) => (l.connector.clone(), l.generation),
@@ -263,6 +303,27 @@ impl Log {
             drift,
             last_millis: since.iter().rev().find(|c| c.stamp().is_some()).and_then(|c| c.millis),
         })
+    }
+
+    /// How our commit `first` does not follow the one before it, where that is ours too: an entry that was copied or
+    /// left out shows there.
+    async fn misfit(&self, first: Option<&Commit>) -> Result<Option<String>> {
+        let Some((first, stamp)) = first.and_then(|c| Some((c, c.stamp()?))) else { return Ok(None) };
+        let Some(before) = first.version.checked_sub(1) else { return Ok(None) };
+        let before = match self.commit(before).await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(None),
+            other => other?,
+        };
+        let Some(earlier) = before.as_ref().and_then(|c| c.stamp()) else { return Ok(None) };
+        let follows = stamp.from.is_none_or(|from| from == earlier.to && stamp.generation == earlier.generation);
+        Ok((stamp.commit == earlier.commit || !follows).then(|| {
+            format!(
+                "version {} does not follow the one before it: it goes on after step {}, that ended at {}",
+                first.version,
+                stamp.from.map_or("none".to_string(), |from| from.to_string()),
+                earlier.to
+            )
+        }))
     }
 
     /// The first rule that the newest commits break, or what of them cannot be told.
@@ -333,19 +394,27 @@ impl Log {
                     }
                 }
                 Ok(None) => {
-                    return Error::corrupt(format!("the log entry of version {version} is missing; {RESTORE}"))
-                        .with_source(error);
+                    return Error::corrupt(format!("the log entry of version {version} is missing")).with_source(error);
                 }
                 // What is wrong in the entry says more than what the replay made of it.
-                Err(e) => return e.with_remedy(RESTORE),
+                Err(e) => return e,
             }
         }
         match listing.checkpoints.last() {
-            Some(checkpoint) => Error::corrupt(format!(
-                "the log cannot be replayed from its checkpoint of version {checkpoint}; {RESTORE}"
-            ))
-            .with_source(error),
-            None => error.with_remedy(RESTORE),
+            Some(checkpoint) => {
+                Error::corrupt(format!("the log cannot be replayed from its checkpoint of version {checkpoint}"))
+                    .with_source(error)
+            }
+            None => error,
+        }
+    }
+
+    /// The error with the command that repairs what it is about.
+    async fn explained(&self, error: Error) -> Error {
+        match self.condition().await {
+            Ok(Condition::Around(_)) => error.with_remedy(RESET),
+            Ok(Condition::Lost(_)) => error.with_remedy(REBUILD),
+            Ok(Condition::Absent | Condition::Sound) | Err(_) => error.with_remedy(LOOK),
         }
     }
 }
@@ -354,7 +423,9 @@ fn negative_epoch(epoch: i64) -> Error {
     Error::corrupt(format!("the table's txn holds the epoch {epoch}, which is no epoch of ours"))
 }
 
-const RESTORE: &str = "see what `cutover verify` finds, and restore the damaged files of _delta_log";
+const LOOK: &str = "see what `cutover verify` finds";
+const RESET: &str = "see what `cutover verify` finds, and repair the table with `cutover reset`";
+const REBUILD: &str = "see what `cutover verify` finds, and repair the table with `cutover reset --rebuild-log`, which needs no file of its log";
 
 /// Live files as the fold knows them, each taken as added at `version`.
 pub fn live_map(files: &[LiveFile], version: u64) -> HashMap<FileId, Live> {

@@ -204,6 +204,18 @@ pub(super) fn check_readable(protocol: &Protocol) -> Result<()> {
 
 /// Refuses properties that would switch on a feature, since the table's protocol would not name it.
 pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<()> {
+    for key in properties.keys() {
+        if is_switch(key) || key == TXN_RETENTION || key.starts_with(PROPERTY_PREFIX) {
+            return Err(Error::incompatible(format!(
+                "the table property {key} cannot be set here: it is not ours to give, or switches on a table feature that is not kept; remove it from the settings"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a property switches on a table feature.
+pub(super) fn is_switch(key: &str) -> bool {
     const SWITCHES: &[&str] = &[
         "delta.enable",
         "delta.feature.",
@@ -219,16 +231,8 @@ pub(super) fn check_properties(properties: &BTreeMap<String, String>) -> Result<
         "delta.minWriterVersion",
         "delta.checkpointPolicy",
     ];
-    for key in properties.keys() {
-        // This one is about the log's clean-up, not about a feature.
-        let is_switch = SWITCHES.iter().any(|switch| key.starts_with(switch)) && key != "delta.enableExpiredLogCleanup";
-        if is_switch || key == TXN_RETENTION || key.starts_with(PROPERTY_PREFIX) {
-            return Err(Error::incompatible(format!(
-                "the table property {key} cannot be set here: it is not ours to give, or switches on a table feature that is not kept; remove it from the settings"
-            )));
-        }
-    }
-    Ok(())
+    // This one is about the log's clean-up, not about a feature.
+    SWITCHES.iter().any(|switch| key.starts_with(switch)) && key != "delta.enableExpiredLogCleanup"
 }
 
 /// The protocol of a table whose types need the features `needed`; `None` when `protocol` has them already.

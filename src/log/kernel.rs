@@ -5,24 +5,31 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, MapArray, RecordBatch, StructArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Int32Type, Int64Type, Schema};
+use bytes::Bytes;
 use delta_kernel::engine::arrow_conversion::{TryFromArrow, TryFromKernel};
 use delta_kernel::engine::arrow_data::ArrowEngineData;
 use delta_kernel::schema::{DataType as DeltaType, StructType};
 use delta_kernel::{Engine, Snapshot};
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore};
-use object_store::Error as StoreError;
+use futures::TryStreamExt;
+use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
 
 use super::clustering::CLUSTERING_DOMAIN;
 use super::entry::{FileStats, Metadata, Protocol, vector_id};
 use super::features::{self, CLUSTERING, ROW_TRACKING};
+use super::hidden::{HiddenStore, Hides};
 use super::location::Location;
 use super::upkeep::ROW_TRACKING_DOMAIN;
+use super::{LAST_CHECKPOINT, LOG_DIR, version_path};
 use crate::continuity::commit::FileId;
-use crate::continuity::stamp::{TXN_EPOCH, TXN_STEP};
+use crate::continuity::stamp::{TAG_DIGEST, TXN_EPOCH, TXN_STEP};
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::{as_variant, is_variant};
+use crate::store::{kind_within, store_error};
 
 /// A data file that is live at some version.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +52,8 @@ pub struct LiveFile {
     pub base_row_id: Option<i64>,
     /// The version that row tracking names.
     pub default_row_commit_version: Option<i64>,
+    /// The digest of its rows, where its writer noted it.
+    pub digest: Option<Digest>,
 }
 
 impl LiveFile {
@@ -101,7 +110,16 @@ pub(super) struct Kernel {
 
 impl Kernel {
     pub(super) fn new(location: &Location) -> Self {
-        let (store, root) = (Arc::clone(location.store()), Arc::clone(location.root()));
+        Self::on(location, Arc::clone(location.store()), Arc::clone(location.root()))
+    }
+
+    /// A kernel that sees the log without the names that are hidden.
+    pub(super) fn hiding(location: &Location, hides: Hides) -> Self {
+        let hidden = |store: &Arc<dyn ObjectStore>| Arc::new(HiddenStore::new(Arc::clone(store), Arc::clone(&hides)));
+        Self::on(location, hidden(location.store()), hidden(location.root()))
+    }
+
+    fn on(location: &Location, store: Arc<dyn ObjectStore>, root: Arc<dyn ObjectStore>) -> Self {
         Self { store: default_logstore(store, root, location.url(), &StorageConfig::default()) }
     }
 
@@ -175,6 +193,47 @@ impl Kernel {
             .map_err(|e| Error::internal("the replay of the log panicked").with_source(e))?
     }
 }
+
+/// The files of a checkpoint of `version`, whose entry has these bytes and holds the whole state, and of the hint to it;
+/// whatever else the log holds.
+pub(super) async fn checkpoint_alone(version: u64, entry: Bytes) -> Result<Vec<(Path, Bytes)>> {
+    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let kernel = Kernel::new(&Location::on(Arc::clone(&store)));
+    let failed = |e| store_error("a log in memory cannot be written or read", e);
+    if let Some(below) = version.checked_sub(1) {
+        // The kernel begins at version 0 or at a checkpoint, and version and times of the checkpoint must be the entry's:
+        // so the entry is put on top of a checkpoint of an empty table.
+        store.put(&version_path(0), EMPTY_TABLE.into()).await.map_err(failed)?;
+        kernel.checkpoint(0).await?;
+        let name = |version: u64| Path::from_iter([LOG_DIR, &format!("{version:020}.checkpoint.parquet")]);
+        let hint = Path::from_iter([LOG_DIR, LAST_CHECKPOINT]);
+        let empty = store.get(&name(0)).await.map_err(failed)?.bytes().await.map_err(failed)?;
+        for path in [name(0), version_path(0), hint] {
+            store.delete(&path).await.map_err(failed)?;
+        }
+        store.put(&name(below), empty.into()).await.map_err(failed)?;
+    }
+    store.put(&version_path(version), entry.into()).await.map_err(failed)?;
+    kernel.checkpoint(version).await?;
+    let objects: Vec<_> = store.list(None).try_collect().await.map_err(failed)?;
+    let below = version.checked_sub(1).map(|below| format!("{below:020}."));
+    let mut files = Vec::new();
+    for path in objects.into_iter().map(|object| object.location) {
+        let is_below = |name: &str| below.as_ref().is_some_and(|below| name.starts_with(below.as_str()));
+        if path == version_path(version) || path.filename().is_some_and(is_below) {
+            continue;
+        }
+        files.push((path.clone(), store.get(&path).await.map_err(failed)?.bytes().await.map_err(failed)?));
+    }
+    Ok(files)
+}
+
+const EMPTY_TABLE: &str = concat!(
+    r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#,
+    "\n",
+    r#"{"metaData":{"id":"empty","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[{\"name\":\"a\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}","partitionColumns":[],"configuration":{}}}"#,
+    "\n",
+);
 
 /// The Delta schema of Arrow columns, as the JSON of `schemaString`.
 pub(super) fn schema_string(schema: &Schema) -> Result<String> {
@@ -310,28 +369,27 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
     while let E::Backtraced { source, .. } = error {
         error = *source;
     }
-    let (kind, message) = match &error {
-        E::ObjectStore(StoreError::NotFound { .. }) | E::FileNotFound(_) => {
+    // A store's failure may stand deep within what a reader of Parquet made of it.
+    let store = match &error {
+        E::ObjectStore(failure) => kind_within(failure),
+        other => kind_within(other),
+    };
+    let (kind, message) = match (&error, store) {
+        (E::FileNotFound(_), _) | (_, Some(ErrorKind::Corrupt)) => {
             (ErrorKind::Corrupt, "a file that the log needs is missing")
         }
-        E::ObjectStore(_) | E::IOError(_) | E::Reqwest(_) => (ErrorKind::Unavailable, "the log cannot be read for now"),
-        // A checkpoint that could not be read says nothing about what it holds.
-        wrapping if stands_behind(wrapping, |e: &StoreError| !matches!(e, StoreError::NotFound { .. })) => {
-            (ErrorKind::Unavailable, "the log cannot be read for now")
-        }
-        E::MissingMetadata | E::MissingMetadataAndProtocol => {
+        (_, Some(kind)) => (kind, "the log cannot be read, or its checkpoint not be written, for now"),
+        (E::IOError(_) | E::Reqwest(_), _) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        (E::MissingMetadata | E::MissingMetadataAndProtocol, _) => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }
-        E::MissingProtocol => (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol"),
-        E::Unsupported(_) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
+        (E::MissingProtocol, _) => {
+            (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's protocol")
+        }
+        (E::Unsupported(_), _) => (ErrorKind::Incompatible, "the table has a feature that cannot be read here"),
         _ => (ErrorKind::Corrupt, "the log cannot be replayed"),
     };
     Error::new(kind, message).with_source(error)
-}
-
-/// Whether among the sources of `error` there is one that `is_meant`.
-fn stands_behind<E: std::error::Error + 'static>(error: &dyn std::error::Error, is_meant: impl Fn(&E) -> bool) -> bool {
-    std::iter::successors(error.source(), |e| e.source()).filter_map(|e| e.downcast_ref()).any(is_meant)
 }
 
 /// Takes the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
@@ -343,6 +401,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
     let vectors = batch.column_by_name("deletionVector")?.as_struct_opt()?;
     let constants = batch.column_by_name("fileConstantValues")?.as_struct_opt()?;
     let partitions = constants.column_by_name("partitionValues")?.as_map_opt()?;
+    let tags = constants.column_by_name("tags")?.as_map_opt()?;
     let constant = |name: &str, row: usize| {
         let values = constants.column_by_name(name)?.as_primitive_opt::<Int64Type>()?;
         values.is_valid(row).then(|| values.value(row))
@@ -361,6 +420,7 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
             steps: stats.steps,
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
+            digest: string_map(tags, row)?.remove(TAG_DIGEST).flatten().and_then(|text| text.try_into().ok()),
         });
     }
     Some(())
@@ -395,26 +455,4 @@ fn string_map(map: &MapArray, row: usize) -> Option<BTreeMap<String, Option<Stri
     let (keys, values) = (entries.column(0).as_string_opt::<i32>()?, entries.column(1).as_string_opt::<i32>()?);
     let pair = |i: usize| (keys.value(i).to_string(), values.is_valid(i).then(|| values.value(i).to_string()));
     Some((0..entries.len()).map(pair).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use parquet::errors::ParquetError;
-
-    use super::*;
-
-    #[test]
-    fn a_checkpoint_that_cannot_be_read_for_now_is_not_taken_for_a_damaged_one() {
-        let (path, source) = (|| "a".to_owned(), || "as asked".into());
-        for (error, kind) in [
-            (StoreError::Generic { store: "a", source: source() }, ErrorKind::Unavailable),
-            (StoreError::NotFound { path: path(), source: source() }, ErrorKind::Corrupt),
-        ] {
-            let words = error.to_string();
-            let error = delta_kernel::Error::Parquet(ParquetError::External(Box::new(error)));
-            assert_eq!(kernel_error(error).kind(), kind, "{words}");
-        }
-        let damaged = delta_kernel::Error::Parquet(ParquetError::General("no footer".into()));
-        assert_eq!(kernel_error(damaged).kind(), ErrorKind::Corrupt);
-    }
 }

@@ -9,9 +9,13 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
+use tokio::sync::OnceCell;
 use url::Url;
 
+use super::cloud::{CloudPlace, Service, StorageOptions};
 use super::durable::SyncedStore;
+use super::patience::PatientStore;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 /// What a local table syncs before a commit counts.
@@ -42,20 +46,47 @@ pub enum Access {
 }
 
 /// Where a table is.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Location {
     uri: String,
     url: Url,
     store: Arc<dyn ObjectStore>,
     root: Arc<dyn ObjectStore>,
+    /// The table's root in `root`.
+    prefix: Path,
     access: Access,
+    /// Whether conditional puts were tried; `None` where they need no trial.
+    probed: Option<Arc<OnceCell<()>>>,
+}
+
+/// A store's own `Debug` may hold credentials.
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Location").field("uri", &self.uri).field("access", &self.access).finish_non_exhaustive()
+    }
 }
 
 impl Location {
-    /// The table at `uri`: a local path, `file://` or `memory://`.
+    /// The table at `uri`: a local path, `file://`, `memory://`, or a place in an object store, about which the
+    /// environment says the rest.
     ///
     /// Nothing is created. A `memory://` table lives as long as the location and its clones.
     pub fn open(uri: &str, access: Access) -> Result<Self> {
+        Self::open_with(uri, access, &StorageOptions::default())
+    }
+
+    /// The same; of an object store `options` say what they say before the environment does.
+    ///
+    /// Config: an option that the store's client does not know, or any for a table elsewhere.
+    pub fn open_with(uri: &str, access: Access, options: &StorageOptions) -> Result<Self> {
+        if Service::of(uri).is_some() {
+            return Self::cloud(uri, access, options);
+        }
+        if !options.is_empty() {
+            return Err(Error::config(
+                "storage options are those of an object store; a local table has none; remove them, or correct the URI",
+            ));
+        }
         match uri.split_once("://") {
             None => Self::local(PathBuf::from(uri), access),
             Some(("file", _)) => {
@@ -69,7 +100,7 @@ impl Location {
             }
             Some(("memory", _)) => Ok(Self::on(Arc::new(InMemory::new()))),
             Some((scheme, _)) => Err(Error::config(format!(
-                "tables at {scheme}:// are not available; available are local paths, file:// and memory://"
+                "tables at {scheme}:// are not available; available are local paths, file://, memory://, s3://, az://, abfss:// and gs://"
             ))),
         }
     }
@@ -79,7 +110,41 @@ impl Location {
         let uri = "memory:///".to_string();
         #[expect(clippy::expect_used, reason = "a constant")]
         let url = Url::parse(&uri).expect("a valid URL");
-        Self { uri, url, root: Arc::clone(&store), store, access: Access::Write(Durability::None) }
+        Self::at(uri, url, store, Path::default(), Access::Write(Durability::None), None)
+    }
+
+    fn at(
+        uri: String,
+        url: Url,
+        root: Arc<dyn ObjectStore>,
+        prefix: Path,
+        access: Access,
+        probed: Option<Arc<OnceCell<()>>>,
+    ) -> Self {
+        let store = below(&root, &prefix);
+        Self { uri, url, store, root, prefix, access, probed }
+    }
+
+    /// What is wrong with the spelling of a place in an object store, without quoting it.
+    pub(crate) fn check(uri: &str) -> Result<(), String> {
+        CloudPlace::parse(uri).map(|_| ())
+    }
+
+    fn cloud(uri: &str, access: Access, options: &StorageOptions) -> Result<Self> {
+        let place = CloudPlace::parse(uri).map_err(|why| {
+            // What stands before an @ or behind a ? may be a secret.
+            let shown = if uri.contains(['@', '?']) { "the table's URI".to_string() } else { format!("{uri:?}") };
+            Error::config(format!("{shown} {why}"))
+        })?;
+        let environment = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        let bucket = place.bucket(options, environment)?;
+        Ok(Self::at(uri.to_string(), place.url, bucket, place.prefix, access, Some(Arc::default())))
+    }
+
+    /// The same place, each call of whose store ends by `clock`.
+    pub(super) fn patient(&self, clock: &Arc<dyn Clock>) -> Self {
+        let root: Arc<dyn ObjectStore> = Arc::new(PatientStore::new(Arc::clone(&self.root), Arc::clone(clock)));
+        Self { store: below(&root, &self.prefix), root, ..self.clone() }
     }
 
     fn local(path: PathBuf, access: Access) -> Result<Self> {
@@ -106,8 +171,7 @@ impl Location {
             Access::Write(Durability::Commit) => Arc::new(SyncedStore::new(files)),
             Access::Write(Durability::None) | Access::Read => Arc::new(files),
         };
-        let store = Arc::new(PrefixStore::new(Arc::clone(&root), prefix));
-        Ok(Self { uri: path.display().to_string(), url, store, root, access })
+        Ok(Self::at(path.display().to_string(), url, root, prefix, access, None))
     }
 
     /// Refuses a location that was opened for reading.
@@ -138,10 +202,28 @@ impl Location {
         &self.store
     }
 
+    /// Whether conditional puts were tried; `None` where they need no trial.
+    pub(super) fn probed(&self) -> Option<&OnceCell<()>> {
+        self.probed.as_deref()
+    }
+
+    /// The same place, its objects seen through `wrap`.
+    pub(super) fn through(&self, wrap: impl Fn(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
+        Self { store: wrap(Arc::clone(&self.store)), root: wrap(Arc::clone(&self.root)), ..self.clone() }
+    }
+
     /// The store in which the paths of [`Location::url`] are absolute.
     pub(super) fn root(&self) -> &Arc<dyn ObjectStore> {
         &self.root
     }
+}
+
+/// What `root` holds below `prefix`.
+fn below(root: &Arc<dyn ObjectStore>, prefix: &Path) -> Arc<dyn ObjectStore> {
+    if prefix.as_ref().is_empty() {
+        return Arc::clone(root);
+    }
+    Arc::new(PrefixStore::new(Arc::clone(root), prefix.clone()))
 }
 
 /// Whether readers that decode URLs would look for another path.

@@ -2,32 +2,50 @@
 //!
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 
+mod actions;
 mod checkpoint;
+mod cleanup;
+mod cloud;
 mod clustering;
+mod compare;
+mod condition;
 mod durable;
 pub mod entry;
 mod facts;
 mod features;
+mod garbage;
+mod hidden;
 mod hint;
 mod kernel;
 pub mod location;
 mod mapping;
 mod metadata;
 mod names;
+mod patience;
+mod probe;
 mod put;
 mod read;
+mod rebuild;
+mod relics;
+mod salvage;
 mod upkeep;
+mod wire;
 
 pub use checkpoint::Cadence;
+pub use cleanup::Expired;
+pub use cloud::{Service, StorageOptions};
+pub use condition::{Around, Condition};
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
-pub use hint::LAST_CHECKPOINT;
+pub use garbage::{Garbage, GarbageFile, Why};
+pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use mapping::{Columns, FileColumns};
 pub use metadata::table_schema;
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
+pub use rebuild::{Floor, Wreck};
 
 use std::sync::Arc;
 
@@ -42,13 +60,21 @@ pub struct Log {
     location: Location,
     kernel: kernel::Kernel,
     world: World,
+    /// The log as others see it, where this one is seen past its damage.
+    past: Option<Arc<condition::Past>>,
 }
 
 impl Log {
     /// The log of the table at `location`; nothing is read or written yet.
     pub fn new(location: Location, world: World) -> Self {
+        let location = location.patient(&world.clock);
         let kernel = kernel::Kernel::new(&location);
-        Self { location, kernel, world }
+        Self { location, kernel, world, past: None }
+    }
+
+    /// The log as others see it.
+    pub(crate) fn plain(&self) -> &Self {
+        self.past.as_ref().map_or(self, |past| &past.log)
     }
 
     /// Where the table is.
@@ -59,6 +85,11 @@ impl Log {
     /// The table's objects, paths relative to its root.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         self.location.store()
+    }
+
+    /// The kernel, which does not see the names of the log's folder that `hides` says.
+    fn kernel_without(&self, hides: impl Fn(&str) -> bool + Send + Sync + 'static) -> kernel::Kernel {
+        kernel::Kernel::hiding(&self.location, Arc::new(hides))
     }
 }
 

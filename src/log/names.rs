@@ -19,10 +19,20 @@ pub(super) enum LogName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Part {
     number: u64,
-    of: u64,
+    pub(super) of: u64,
 }
 
 impl LogName {
+    /// The version that it speaks of; of several the last.
+    pub(super) fn version(&self) -> u64 {
+        match self {
+            Self::Entry(version)
+            | Self::Checkpoint(version, _)
+            | Self::Checksum(version)
+            | Self::Compacted(version) => *version,
+        }
+    }
+
     /// Reads a name; `None` for a file that is none of these.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let words: Vec<&str> = name.split('.').collect();

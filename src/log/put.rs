@@ -17,11 +17,12 @@ use object_store::{Error as StoreError, ObjectStoreExt, PutMode, PutPayload};
 
 use super::entry::{self, AddAction, Lines, Metadata, Protocol, PutAdd, RemoveAction, TxnAction};
 use super::facts::HeadMark;
-use super::upkeep::Upkeep;
+use super::salvage::Carried;
+use super::upkeep::{ROW_TRACKING_DOMAIN, Upkeep};
 use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
-use crate::store::store_error;
+use crate::store::{is_denied, store_error};
 
 /// Facts older than this are looked at again before and after a put.
 const STALE: Duration = Duration::from_secs(3);
@@ -104,6 +105,9 @@ impl Log {
                 &TxnAction { app_id: TXN_EPOCH.into(), version: proposal.stamp.epoch.as_i64(), last_updated: None },
             )?;
         }
+        for txn in &facts.carried.txns {
+            lines.push("txn", txn)?;
+        }
         for file in &proposal.removes {
             let remove = RemoveAction {
                 path: file.path.clone(),
@@ -123,7 +127,12 @@ impl Log {
             let default_row_commit_version = base_row_id.map(|_| version);
             lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
         }
-        if let Some(domain) = upkeep.domain(&facts.upkeep) {
+        let moved = upkeep.domain(&facts.upkeep);
+        let is_said = |name: &str| moved.is_some() && name == ROW_TRACKING_DOMAIN;
+        for (_, domain) in facts.carried.domains.iter().filter(|(name, _)| !is_said(name)) {
+            lines.push("domainMetadata", domain)?;
+        }
+        if let Some(domain) = moved {
             lines.push("domainMetadata", &domain)?;
         }
         Ok(Entry { version, commit: proposal.stamp.commit.clone(), bytes: lines.into_bytes().into(), upkeep })
@@ -134,6 +143,7 @@ impl Log {
     ///
     /// Fails only where nothing was written and trying again is pointless.
     pub(crate) async fn put(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal) -> Result<Outcome> {
+        self.check_conditional_put().await?;
         let outcome = self.attempt(facts, entry).await?;
         if let Outcome::Committed(tag) = &outcome {
             self.advance(facts, entry, proposal, tag.clone());
@@ -141,7 +151,7 @@ impl Log {
         Ok(outcome)
     }
 
-    async fn attempt(&self, facts: &Facts, entry: &Entry) -> Result<Outcome> {
+    async fn attempt(&self, facts: &mut Facts, entry: &Entry) -> Result<Outcome> {
         if !self.is_head(facts).await? {
             return Ok(Outcome::Conflict);
         }
@@ -156,11 +166,16 @@ impl Log {
             };
             match self.read(entry.version).await {
                 Ok(Some(found)) => return self.settle(facts, entry, &found).await,
-                Ok(None) if is_final(&error) => {
+                Ok(None) if is_denied(&error) => {
                     return Err(store_error(
                         format!("the log of {} cannot be written; check its permissions", self.location().uri()),
                         error,
                     ));
+                }
+                // Neither side answers any more, so waiting is pointless; what came of attempts before is not known.
+                Err(unread) if is_denied(&error) && !unread.kind().is_retryable() => {
+                    let message = format!("whether version {} was written is not known yet", entry.version);
+                    return Ok(Outcome::Unknown(store_error(message, error)));
                 }
                 Ok(None) | Err(_) => {}
             }
@@ -188,7 +203,7 @@ impl Log {
         if self.world.clock.boot().saturating_sub(facts.checked) <= STALE {
             return Ok(Outcome::Committed(tag));
         }
-        let base = facts.version.unwrap_or(entry.version);
+        let base = facts.version.filter(|_| facts.ruins.is_none()).unwrap_or(entry.version);
         let listing = match self.list(base).await {
             Ok(listing) => listing,
             Err(e) => return Ok(Outcome::Unknown(e)),
@@ -199,7 +214,10 @@ impl Log {
     }
 
     /// Whether the version of `facts` is still the head, as far as can be told without a race; a free name alone is no proof.
-    async fn is_head(&self, facts: &Facts) -> Result<bool> {
+    async fn is_head(&self, facts: &mut Facts) -> Result<bool> {
+        if let Some(ruins) = &facts.ruins {
+            return Ok(self.log_files().await? == *ruins);
+        }
         let stale = self.world.clock.boot().saturating_sub(facts.checked) > STALE;
         let Some(version) = facts.version else {
             return Ok(!stale || self.list(0).await?.head().is_none());
@@ -207,8 +225,19 @@ impl Log {
         if stale && self.list(version).await?.head() != Some(version) {
             return Ok(false);
         }
-        let found = self.head_mark(version).await?;
-        Ok(matches!((&found, &facts.head), (Some(found), Some(known)) if found.is(known)))
+        let (Some(found), Some(known)) = (self.head_mark(version).await?, &facts.head) else { return Ok(false) };
+        if !found.is_entry_of(known) {
+            return Ok(false);
+        }
+        if found.checkpoint != known.checkpoint {
+            // A hint to the very checkpoint that this writer makes, at or below the base, is no sign of others.
+            let own = facts.own_checkpoint.filter(|own| *own <= version);
+            if own.is_none() || self.last_checkpoint().await.unwrap_or(None) != own {
+                return Ok(false);
+            }
+            facts.head = Some(found);
+        }
+        Ok(true)
     }
 
     /// What the head of `version` is known by; `None` when it is gone.
@@ -229,6 +258,8 @@ impl Log {
     /// The facts after `entry` was committed on them; continuity's part is the caller's.
     fn advance(&self, facts: &mut Facts, entry: &Entry, proposal: &Proposal, tag: Option<String>) {
         facts.version = Some(entry.version);
+        facts.ruins = None;
+        facts.carried = Carried::default();
         facts.upkeep = entry.upkeep.clone();
         if let Some(metadata) = &proposal.metadata {
             facts.metadata = Some(metadata.clone());
@@ -243,20 +274,9 @@ impl Log {
 }
 
 impl HeadMark {
-    /// Whether both may be marks of the same entry, below the same checkpoint.
-    fn is(&self, other: &Self) -> bool {
+    /// Whether both may be marks of the same entry.
+    fn is_entry_of(&self, other: &Self) -> bool {
         let same_tag = self.tag.is_none() || other.tag.is_none() || self.tag == other.tag;
-        self.size == other.size && self.checkpoint == other.checkpoint && same_tag
+        self.size == other.size && same_tag
     }
-}
-
-/// Errors by which the storage says that it wrote nothing and will not.
-fn is_final(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::PermissionDenied { .. }
-            | StoreError::Unauthenticated { .. }
-            | StoreError::NotSupported { .. }
-            | StoreError::NotImplemented { .. }
-    )
 }

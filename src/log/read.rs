@@ -10,7 +10,7 @@ use super::names::Listing;
 use super::{LOG_DIR, Log, entry, version_path};
 use crate::continuity::commit::Commit;
 use crate::continuity::stamp::FIRST_LOAD_PREFIX;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::store_error;
 
 /// How many entries are read at once.
@@ -42,17 +42,46 @@ impl Log {
         }
     }
 
+    /// Every file of the log's folder, and of those below it, with its size in bytes, by name.
+    pub(super) async fn log_files(&self) -> Result<Vec<(String, u64)>> {
+        let failed = |e| store_error("the log cannot be listed", e);
+        let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
+        let mut files = Vec::new();
+        loop {
+            match objects.try_next().await {
+                Ok(Some(object)) => files.push((object.location.to_string(), object.size)),
+                Ok(None) | Err(StoreError::NotFound { .. }) => break,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The bytes of the file of this path, relative to the table's root.
+    pub(super) async fn bytes_of(&self, path: &Path) -> Result<Bytes> {
+        let failed = |e| store_error(format!("the file {path} cannot be read"), e);
+        self.store().get(path).await.map_err(failed)?.bytes().await.map_err(failed)
+    }
+
     /// The bytes of the entry `version`; `None` when it is not there.
     pub async fn read(&self, version: u64) -> Result<Option<Bytes>> {
-        match self.store().get(&version_path(version)).await {
-            Ok(object) => object
-                .bytes()
-                .await
-                .map(Some)
-                .map_err(|e| store_error(format!("the entry of version {version} cannot be read"), e)),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(store_error(format!("the entry of version {version} cannot be read"), e)),
+        let failed = |e| store_error(format!("the entry of version {version} cannot be read"), e);
+        let object = match self.store().get(&version_path(version)).await {
+            Ok(object) => object,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(e) => return Err(failed(e)),
+        };
+        let size = object.meta.size;
+        let bytes = object.bytes().await.map_err(failed)?;
+        // An answer that ends between two lines would be an entry that says less.
+        if bytes.len() as u64 != size {
+            let read = bytes.len();
+            return Err(Error::unavailable(format!(
+                "of the entry of version {version} {read} of {size} bytes were read"
+            )));
         }
+        Ok(Some(bytes))
     }
 
     /// The entry `version`, understood; `None` when it is not there.

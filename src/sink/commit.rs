@@ -6,13 +6,14 @@ use std::time::Duration;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 
+use super::maintenance::Maintenance;
 use super::{Progress, SinkSettings};
 use crate::clock::World;
 use crate::continuity::plan::{Identity, Ours, Standing};
 use crate::continuity::stamp::{Kind, TableStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Written;
-use crate::log::{Cadence, Entry, Facts, Log, Metadata, Outcome, Proposal};
+use crate::log::{Entry, Facts, Log, Metadata, Outcome, Proposal};
 use crate::schema::View;
 
 /// A commit gives up when others came first this often.
@@ -29,7 +30,7 @@ pub(super) struct Core {
     pub(super) world: World,
     pub(super) writer: String,
     pub(super) progress: Arc<Progress>,
-    cadence: Cadence,
+    pub(super) maintenance: Maintenance,
     /// Commits of others that came first, one after another.
     conflicts: u32,
     /// A commit whose outcome is not known yet; nothing else is committed before it is.
@@ -47,7 +48,8 @@ impl Core {
     ) -> Self {
         let writer = world.ids.draw();
         let head = facts.version.unwrap_or(0);
-        let cadence = Cadence::since(head - facts.checkpoint.unwrap_or(0).min(head));
+        let versions = head - facts.checkpoint.unwrap_or(0).min(head);
+        let maintenance = Maintenance::since(versions, world.clone());
         Self {
             log,
             facts,
@@ -57,7 +59,7 @@ impl Core {
             world,
             writer,
             progress: Arc::default(),
-            cadence,
+            maintenance,
             conflicts: 0,
             unresolved: None,
         }
@@ -65,7 +67,9 @@ impl Core {
 
     /// Reads the facts anew.
     pub(super) async fn refresh(&mut self) -> Result<()> {
-        self.facts = self.log.facts().await?;
+        let before = std::mem::replace(&mut self.facts, self.log.facts().await?);
+        self.facts.succeed(&before);
+        self.maintenance.take_ended(&mut self.facts);
         Ok(())
     }
 
@@ -129,24 +133,15 @@ impl Core {
         }));
     }
 
-    /// Writes a checkpoint where one is due after an append or reload. Its failure is noted and fails nothing.
-    pub(super) async fn checkpoint_if_due(&mut self) {
-        self.cadence.committed();
-        if !self.cadence.is_due() {
-            return;
-        }
-        let written = self.log.checkpoint(&mut self.facts).await;
-        if let Err(error) = &written {
-            let source = std::error::Error::source(error);
-            tracing::warn!(event = "checkpoint_failed", error = %error, source = ?source, "the table has no new checkpoint");
-        }
-        self.cadence.checkpointed(written.ok().flatten());
+    /// Whether files that were begun then are young enough that nobody cleans them up before they are named.
+    pub(super) fn is_safe_since(&self, begun: Duration) -> bool {
+        let retention = self.facts.metadata.as_ref().map_or(Metadata::FILE_RETENTION, Metadata::file_retention);
+        self.world.clock.boot().saturating_sub(begun) <= retention / 2
     }
 
     /// Refuses to name files that are gone, or so old that others' clean-up may take them.
     pub(super) async fn check_written(&self, written: &Written, begun: Duration) -> Result<()> {
-        let retention = self.facts.metadata.as_ref().map_or(Metadata::FILE_RETENTION, Metadata::file_retention);
-        if self.world.clock.boot().saturating_sub(begun) > retention / 2 {
+        if !self.is_safe_since(begun) {
             return Err(Error::unavailable(
                 "writing the snapshot took longer than half the time after which others may clean up its files; take it again",
             ));

@@ -28,6 +28,24 @@ impl Destination {
         Ok(Self { log, facts, settings, world })
     }
 
+    /// Looks at it for a reset, which gets past a damaged checkpoint or hint where what lies below is whole.
+    ///
+    /// Corrupt: the log does not load, and only a rebuild helps.
+    pub async fn look_to_reset(location: Location, settings: SinkSettings, world: World) -> Result<Self> {
+        location.check_writable()?;
+        let log = Log::new(location, world.clone());
+        log.check_properties(&settings.properties)?;
+        let log = log.past_damage().await?;
+        let facts = log.facts().await?;
+        log.check_features(&facts)?;
+        Ok(Self { log, facts, settings, world })
+    }
+
+    /// What of the table's log a reset gets past; `None` where nothing is damaged.
+    pub fn damage(&self) -> Option<&str> {
+        self.log.damage()
+    }
+
     /// What the table says of itself.
     pub fn standing(&self) -> &Standing {
         &self.facts.standing
@@ -58,13 +76,6 @@ impl Destination {
     }
 
     fn identity(&self, key: &[String]) -> Identity {
-        let SinkSettings { connector, mode, layout, source, .. } = &self.settings;
-        Identity {
-            connector: connector.clone(),
-            mode: *mode,
-            layout: *layout,
-            key: key.to_vec(),
-            source: source.clone(),
-        }
+        self.settings.identity(key)
     }
 }

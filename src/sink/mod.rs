@@ -11,7 +11,9 @@ mod adopt;
 mod commit;
 mod destination;
 mod keys;
+mod maintenance;
 mod progress;
+mod rebuild;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -20,17 +22,20 @@ use std::sync::Arc;
 pub use self::adopt::{Adopted, Adoption};
 use self::commit::Core;
 pub use self::destination::Destination;
+pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
+use self::rebuild::Reloading;
+pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
 use crate::change::Changes;
 use crate::clock::World;
 use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
 };
-use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, TableStamp};
+use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{FileSettings, check_partition_by};
 use crate::log::{Facts, FileColumns, Location, Metadata, Proposal, Protocol, table_schema};
 use crate::schema::View;
@@ -74,6 +79,17 @@ impl SinkSettings {
             files: FileSettings::default(),
             partition_by: None,
             properties: BTreeMap::new(),
+        }
+    }
+
+    /// Who writes, and what the table is to be, for a view with `key`.
+    fn identity(&self, key: &[String]) -> Identity {
+        Identity {
+            connector: self.connector.clone(),
+            mode: self.mode,
+            layout: self.layout,
+            key: key.to_vec(),
+            source: self.source.clone(),
         }
     }
 }
@@ -262,15 +278,35 @@ impl Sink {
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
         let claim = self.claim.clone();
-        self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await
+        let done = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        self.heeded(done)
     }
 
     /// Adds the changes of whole steps, exactly once: what the table holds already is cut off.
     pub async fn append(&mut self, changes: Changes) -> Result<Applied> {
+        let done = self.add(changes).await;
+        self.heeded(done)
+    }
+
+    /// A sink that learns that it is fenced maintains the table no more.
+    fn heeded<T>(&mut self, done: Result<T>) -> Result<T> {
+        if matches!(&done, Err(e) if e.kind() == ErrorKind::Fenced) {
+            self.core.maintenance.stop();
+        }
+        done
+    }
+
+    fn committed(&mut self, kind: Kind) {
+        let core = &mut self.core;
+        core.maintenance.committed(kind, &core.log, &mut core.facts, &self.claim);
+    }
+
+    async fn add(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
         let schema = self.core.view.changelog_schema();
         let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
+        let mut begun = self.core.world.clock.boot();
         loop {
             let (planned, fitted) = match self.plan_append(&changes).await? {
                 (AppendPlan::AlreadyApplied, _) => return Ok(Applied::Already),
@@ -279,8 +315,13 @@ impl Sink {
             let fitted_metadata = fitted.as_ref().map(|(metadata, _)| metadata);
             let columns = self.core.log.file_columns(&self.core.facts, fitted_metadata, &schema)?;
             let files = match written.take() {
-                Some((range, before, files)) if range == planned && before == columns => files,
+                Some((range, before, files))
+                    if range == planned && before == columns && self.core.is_safe_since(begun) =>
+                {
+                    files
+                }
                 _ => {
+                    begun = self.core.world.clock.boot();
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
@@ -307,7 +348,7 @@ impl Sink {
             let protocol = protocol.flatten();
             let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
             if let Some(version) = self.core.commit(proposal).await? {
-                self.core.checkpoint_if_due().await;
+                self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
             written = Some((planned, columns, files));
@@ -331,17 +372,43 @@ impl Sink {
         decide(&self.core, &self.claim)
     }
 
+    /// Writes a checkpoint of the head, reads it back, cleans up the log and removes garbage, whether that is due or not,
+    /// once what is under way beside the commits has ended.
+    ///
+    /// Fenced, or any error of the storage: nothing of it makes a commit fail.
+    pub async fn maintain(&mut self) -> Result<Maintained> {
+        self.core.settle().await?;
+        self.core.maintenance.now(&self.core.log, &mut self.core.facts, &self.claim).await
+    }
+
+    /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
+    pub async fn rest(&mut self) {
+        self.core.maintenance.rest(&mut self.core.facts).await;
+    }
+
+    /// Gives the sink back once the maintenance under way has ended, or has taken a minute more. A sink that is dropped
+    /// instead leaves it where it is.
+    pub async fn close(mut self) {
+        self.core.maintenance.close(&mut self.core.facts).await;
+    }
+
     async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
-            Reason::Reset { stamp, older } => (format!("reset:{}", stamp.id), *older, Some(stamp.clone())),
+            Reason::Reset { stamp, older } => {
+                (format!("{COMMIT_PREFIX_RESET}{}", stamp.id), *older, Some(stamp.clone()))
+            }
         };
         let request =
             ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
+        self.core.log.check_conditional_put().await?;
+        if let Reason::Reset { .. } = reason {
+            self.core.pass_damage().await?;
+        }
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return Ok(Applied::Already) };
-        let (cutover, position) = (snapshot.step, snapshot.position.clone());
+        let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
         let schema = self.core.view.changelog_schema();
         let partition_by = self.core.partition_by().to_vec();
@@ -370,38 +437,23 @@ impl Sink {
                 ));
             }
             self.core.check_written(&written, begun).await?;
-            let table = TableStamp {
-                connector: self.core.identity.connector.clone(),
+            let reload = Reloading {
+                request: &request,
+                reset: reset.as_ref(),
+                position: &position,
+                columns: &columns,
+                partition_by: &partition_by,
+                claim: Claim { epoch, writer: self.core.writer.clone() },
                 generation,
-                step: cutover,
-                mode: self.core.identity.mode,
-                layout: self.core.identity.layout,
-                key: self.core.identity.key.clone(),
-                source: self.core.identity.source.clone(),
-                commit: request.commit.clone(),
-            };
-            let properties = &self.core.settings.properties;
-            let facts = &self.core.facts;
-            let (metadata, protocol) =
-                self.core.log.reloaded(facts, &schema, &columns, &table, &partition_by, properties)?;
-            let held = Claim { epoch, writer: self.core.writer.clone() };
-            let stamp = CommitStamp {
-                kind: Kind::Reload,
-                commit: request.commit.clone(),
-                to: cutover,
-                rows: RowCounts { i: written.rows, ..RowCounts::default() },
-                digest: written.digest,
-                digest_total: Some(written.digest),
-                source: Some(position.clone()),
-                reset: reset.clone(),
-                ..self.core.stamp(&held, generation)
             };
             let removes = self.core.log.live_files(&self.core.facts).await?;
-            let adds = rows::add_actions(&written);
-            let proposal = Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes };
+            let proposal = self.core.reload_proposal(&reload, &written, removes)?;
             if let Some(version) = self.core.commit(proposal).await? {
-                self.claim = held;
-                self.core.checkpoint_if_due().await;
+                self.claim = reload.claim;
+                self.core.step_over(version).await?;
+                if claim.is_some() {
+                    self.committed(Kind::Reload);
+                }
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }

@@ -1,5 +1,6 @@
 //! Snapshots and changes as rows of the table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -9,7 +10,7 @@ use super::commit::Core;
 use super::keys::SnapshotKeys;
 use crate::change::{Changes, Op};
 use crate::continuity::plan::Standing;
-use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts};
+use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts, TAG_DIGEST};
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, FileWriter, Partitioning, Written, check_partition_by};
 use crate::generation::Generation;
@@ -147,6 +148,7 @@ pub(super) fn add_actions(written: &Written) -> Vec<AddAction> {
         modification_time: file.modified_millis,
         data_change: true,
         stats: file.stats.clone(),
+        tags: BTreeMap::from([(TAG_DIGEST.to_string(), file.digest.to_string())]),
     };
     written.files.iter().map(add).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify_deep};
 use cutover::{Changes, ErrorKind, Location, SchemaChange, Sink, StepRange, Target, View, World};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -59,7 +59,7 @@ fn columns_of(metadata: &Value) -> Vec<String> {
 /// How many versions set metadata, the table being healthy.
 async fn metadata_commits(store: &Arc<dyn ObjectStore>) -> usize {
     let log = log(store, &world(1).0);
-    let report = verify(&log, None).await.unwrap();
+    let report = verify_deep(&log, None).await.unwrap();
     assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
     let mut found = 0;
     for version in 0..=report.head {
@@ -191,7 +191,7 @@ fn readers_see_a_column_that_was_added_as_null_before() {
         assert!(refused.contains(part), "{part} is not in {refused}");
     }
     site.run(&["run", "--once", UNSYNCED, add]).ended(0, 0);
-    site.run(&["verify", "table"]).ended(0, 0);
+    site.run(&["verify", "table", "--deep"]).ended(0, 0);
     let state = site.run(&["state", "table"]).ended(0, 0).stdout;
     assert!(state.contains(r#"{"id":2,"name":"b","at":null,"note":null}"#), "{state}");
     assert!(state.contains(r#""name":"A""#) && state.contains(r#""note":"x""#), "{state}");
@@ -240,7 +240,7 @@ fn a_running_process_waits_for_a_snapshot_in_the_columns_that_follow_and_loads_i
     for _ in 0..2 {
         site.run(&["run", "--once", UNSYNCED, reload]).ended(0, 0);
     }
-    site.run(&["verify", "table"]).ended(0, 0);
+    site.run(&["verify", "table", "--deep"]).ended(0, 0);
     let stamps = site.stamps();
     let reloads: Vec<&Value> = stamps.iter().filter(|s| s["kind"] == "reload").collect();
     assert_eq!(reloads.len(), 2);

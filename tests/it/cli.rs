@@ -218,7 +218,7 @@ fn every_problem_of_a_configuration_is_placed() {
         .says("error: cutover.toml:10:1: ");
     feed.run("run -c none.toml", 78).says("there is no configuration none.toml; write one");
     feed.configure("");
-    let storage = "pipelines.p.views.v.connectors.lake.delta.storage.secret=CANARY";
+    let storage = "pipelines.p.views.v.connectors.lake.delta.storage.token=CANARY";
     let ran = feed.run(&format!("run --once -vvv -o json --set {storage}"), 78);
     ran.says("a local table has none");
     assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("CANARY"), "{}", ran.stderr);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow::datatypes::{DataType, Field, Schema};
 use cutover::continuity::plan::Older;
 use cutover::inspect::state::state as state_of;
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify_deep};
 use cutover::{Applied, ErrorKind, Location, Target, View};
 use futures::{FutureExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -487,7 +487,7 @@ async fn what_others_switch_on_and_is_not_kept_is_drift() {
         let lost = sink.append(changes(10, 11)).await.unwrap_err();
         assert!(matches!(lost.kind(), ErrorKind::ContinuityLost | ErrorKind::Incompatible), "{words}: {lost}");
         assert!(lost.message().contains(words), "{words}: {lost}");
-        let report = verify(&table.log(), None).await.unwrap();
+        let report = verify_deep(&table.log(), None).await.unwrap();
         assert_eq!(report.verdict, Verdict::Broken, "{words}");
         assert!(report.findings.iter().any(|f| f.message.contains(words)), "{words}: {:?}", report.findings);
         assert_eq!(entries(store).await.len(), 3, "{words}");

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
 use cutover::continuity::plan::Older;
 use cutover::continuity::stamp::ResetStamp;
 use cutover::inspect::state::state as state_of;
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify_deep};
 use cutover::log::Log;
 use cutover::{
     Access, Changes, Durability, Location, OnExisting, Sink, SinkSettings, Snapshot, Standing, StepRange, Target, View,
@@ -265,7 +265,7 @@ impl Table {
 
     /// Healthy, and its current rows are `ids`.
     pub(crate) async fn check(&self, ids: &[i64], what: &str) {
-        let report = verify(&self.log(), None).await.unwrap();
+        let report = verify_deep(&self.log(), None).await.unwrap();
         assert_eq!(report.verdict, Verdict::Healthy, "{what}: {:?}", report.findings);
         let state = state_of(&self.log(), None).await.unwrap();
         assert_eq!(state.schema.fields(), view().schema().fields(), "{what}");

@@ -1,17 +1,27 @@
 //! Processes that are killed at any moment, and what they leave.
 
+use crate::object_stores::server::Server;
 use crate::program::{Chance, Model, PATIENCE, Site, UNSYNCED, size, wait_until};
 
 #[test]
 fn kills_at_random_moments_lose_and_double_nothing() {
     const TEST: &str = "kills_at_random_moments_lose_and_double_nothing";
-    let kills = size("CUTOVER_KILLS", 12);
-    let site = Site::new();
-    let mut model = Model::new(&site, 2000, Chance::new(TEST));
+    kill_at_random_moments(TEST, &Site::new(), size("CUTOVER_KILLS", 12));
+}
+
+#[test]
+fn kills_of_a_writer_to_an_object_store_lose_and_double_nothing() {
+    const TEST: &str = "kills_of_a_writer_to_an_object_store_lose_and_double_nothing";
+    let Some(server) = Server::find(TEST) else { return };
+    kill_at_random_moments(TEST, &Site::in_bucket(server), size("CUTOVER_S3_KILLS", 3));
+}
+
+fn kill_at_random_moments(test: &str, site: &Site, kills: u64) {
+    let mut model = Model::new(site, 2000, Chance::new(test));
     let (mut killed, mut resets) = (0, 0);
     while killed < kills {
         let seed = model.chance.seed;
-        let is_reset = !site.stamps().is_empty() && model.chance.one_in(4);
+        let is_reset = site.last_step().is_some() && model.chance.one_in(4);
         let mut args = if is_reset { vec!["reset", "rows/lake", "--yes"] } else { vec!["run"] };
         if model.chance.one_in(2) {
             args.push(UNSYNCED);
@@ -44,12 +54,12 @@ fn kills_at_random_moments_lose_and_double_nothing() {
                 assert!(is_reset && status.success(), "{args:?} ended by itself: {status}; {said}; seed {seed}");
             }
         }
-        if !site.stamps().is_empty() {
-            site.run(&["verify", "table"]).ended(0, seed);
+        if site.last_step().is_some() {
+            site.run(&["verify", &site.uri()]).ended(0, seed);
         }
     }
-    site.check(&model, TEST);
-    eprintln!("{TEST}: {killed} kills, {resets} of them of resets; {} versions", site.stamps().len());
+    site.check(&model, test);
+    eprintln!("{test}: {killed} kills, {resets} of them of resets; {} versions", site.stamps().len());
 }
 
 #[test]

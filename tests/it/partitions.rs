@@ -13,7 +13,7 @@ use cutover::continuity::plan::Older;
 use cutover::continuity::stamp::ResetStamp;
 use cutover::digest::Digest;
 use cutover::inspect::state::state;
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify_deep};
 use cutover::log::Log;
 use cutover::{
     Access, Applied, Changes, Durability, ErrorKind, Location, OnExisting, Sink, SinkSettings, Snapshot, StepRange,
@@ -79,7 +79,7 @@ impl Table {
     }
 
     async fn assert_healthy(&self) {
-        let report = verify(&self.log(), None).await.unwrap();
+        let report = verify_deep(&self.log(), None).await.unwrap();
         assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
     }
 

@@ -14,6 +14,8 @@ use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::object_stores::server::{BUCKET, Server};
+
 /// How long anything that must happen may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The option that leaves syncing out.
@@ -69,22 +71,47 @@ impl Chance {
     }
 }
 
-/// A directory with a feed, a table and the configuration of both.
+/// Where a site's table is.
+enum Place {
+    Folder,
+    Bucket { server: &'static Server, prefix: String },
+}
+
+/// A directory with a feed, a table there or in an object store, and the configuration of both.
 pub(crate) struct Site {
     home: TempDir,
+    place: Place,
 }
 
 impl Site {
     pub(crate) fn new() -> Self {
-        let site = Self { home: TempDir::new().unwrap() };
+        Self::at(Place::Folder)
+    }
+
+    /// The table is in the server's bucket, which the environment tells how to reach.
+    pub(crate) fn in_bucket(server: &'static Server) -> Self {
+        let prefix = format!("site-{}", Ids::from_system().draw());
+        Self::at(Place::Bucket { server, prefix })
+    }
+
+    fn at(place: Place) -> Self {
+        let site = Self { home: TempDir::new().unwrap(), place };
         fs::create_dir_all(site.feed().join("rows")).unwrap();
         let config = "config_version = 1\n\
             [pipelines.p.source.files]\npath = \"feed\"\npoll_interval = \"5ms\"\n\
             [pipelines.p.views.rows]\nkey = [\"id\"]\n\
             [pipelines.p.views.rows.connectors.lake]\ncommit = { max_rows = 20, max_interval = \"20ms\" }\n\
-            [pipelines.p.views.rows.connectors.lake.delta]\nuri = \"table\"\n";
-        fs::write(site.path("cutover.toml"), config).unwrap();
+            [pipelines.p.views.rows.connectors.lake.delta]\n";
+        fs::write(site.path("cutover.toml"), format!("{config}uri = \"{}\"\n", site.uri())).unwrap();
         site
+    }
+
+    /// The table's URI, as the program is told.
+    pub(crate) fn uri(&self) -> String {
+        match &self.place {
+            Place::Folder => "table".into(),
+            Place::Bucket { prefix, .. } => format!("s3://{BUCKET}/{prefix}"),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -103,6 +130,9 @@ impl Site {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
         command.args(args).current_dir(self.home.path());
+        if let Place::Bucket { server, .. } = &self.place {
+            command.envs(Server::environment(server.port));
+        }
         command
     }
 
@@ -124,7 +154,11 @@ impl Site {
     }
 
     fn stamp(&self, version: usize) -> Option<Value> {
-        let text = fs::read_to_string(self.table().join(format!("_delta_log/{version:020}.json"))).ok()?;
+        let name = format!("_delta_log/{version:020}.json");
+        let text = match &self.place {
+            Place::Folder => fs::read_to_string(self.table().join(name)).ok()?,
+            Place::Bucket { server, prefix } => String::from_utf8(server.get(&format!("{prefix}/{name}"))?).unwrap(),
+        };
         // An entry that is being linked is whole; one of a version that is torn is not JSON.
         let info: Value = serde_json::from_str(text.lines().next()?).ok()?;
         let stamp = info["commitInfo"]["userMetadata"].as_str();
@@ -133,12 +167,24 @@ impl Site {
 
     /// The step that the newest version reaches; `None` where there is no table.
     pub(crate) fn last_step(&self) -> Option<u64> {
-        let version = names(&self.table().join("_delta_log")).into_iter().rfind(|name| is_entry(name))?;
+        let log = match &self.place {
+            Place::Folder => names(&self.table().join("_delta_log")),
+            Place::Bucket { server, prefix } => {
+                let folder = format!("{prefix}/_delta_log/");
+                server.keys(&folder).iter().map(|key| key[folder.len()..].to_string()).collect()
+            }
+        };
+        let version = log.into_iter().rfind(|name| is_entry(name))?;
         self.stamp(version[..20].parse().unwrap())?["to"].as_u64()
     }
 
     /// How many things there are in the table's directory and its log, unfinished ones too.
     pub(crate) fn things(&self) -> usize {
+        if let Place::Bucket { server, prefix } = &self.place {
+            // Who asks does so again and again, and the server has one thread of Python for all.
+            std::thread::park_timeout(Duration::from_millis(10));
+            return server.keys(prefix).len();
+        }
         names(&self.table()).len() + names(&self.table().join("_delta_log")).len()
     }
 
@@ -154,8 +200,16 @@ impl Site {
     /// Delivers what is left, and holds the table to the model and to the rules of the contract, with the readers too.
     pub(crate) fn check(&self, model: &Model, test: &str) {
         self.check_alone(model);
-        if let Some(readers) = Readers::find(test) {
-            self.check_with(&readers, model);
+        let Some(readers) = Readers::find(test) else { return };
+        match &self.place {
+            Place::Folder => self.check_with(&readers, model),
+            Place::Bucket { server, .. } => {
+                let (readers, feed) = (readers.at(Server::environment(server.port)), self.feed().display().to_string());
+                let expected = readers.expect(&[&feed, "rows", "--key=id"]);
+                for engine in ["duckdb", "deltalake"] {
+                    same(&readers.read(&["state", engine, &self.uri(), "--key=id"]), &expected, model.chance.seed);
+                }
+            }
         }
     }
 
@@ -163,7 +217,7 @@ impl Site {
     pub(crate) fn check_alone(&self, model: &Model) {
         let seed = model.chance.seed;
         self.run(&["run", "--once"]).ended(0, seed);
-        self.run(&["verify", "table"]).ended(0, seed);
+        self.run(&["verify", &self.uri()]).ended(0, seed);
         let stamps = self.stamps();
         for (version, stamp) in stamps.iter().enumerate() {
             assert!(stamp.is_object(), "version {version} has no commit info of ours; seed {seed}");
@@ -174,7 +228,7 @@ impl Site {
         let last = stamps.last().unwrap();
         assert_eq!(last["generation"].as_u64(), Some(reloads.len() as u64), "generations and reloads; seed {seed}");
         assert_eq!(last["to"].as_u64(), Some(model.step), "the last step; seed {seed}");
-        let state = self.run(&["state", "table"]).ended(0, seed).stdout;
+        let state = self.run(&["state", &self.uri()]).ended(0, seed).stdout;
         assert!(rows_of(&state) == model.rows, "the state is not the model's; seed {seed}");
     }
 
@@ -282,6 +336,8 @@ impl Drop for Running {
 /// The scripts of tests/readers.
 pub(crate) struct Readers {
     python: PathBuf,
+    /// Variables that say how to reach an object store.
+    environment: Vec<(String, String)>,
 }
 
 impl Readers {
@@ -292,13 +348,19 @@ impl Readers {
             // Not by a macro, whose words the test harness would keep to itself.
             let _ = writeln!(std::io::stderr(), "skipped: readers of {test}; set CUTOVER_PYTHON, see tests/run.sh");
         }
-        python.map(|python| Self { python })
+        python.map(|python| Self { python, environment: Vec::new() })
+    }
+
+    /// The same, for tables that are reached by these variables.
+    pub(crate) fn at(self, environment: Vec<(String, String)>) -> Self {
+        Self { environment, ..self }
     }
 
     /// A call of one of the scripts.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(script)).args(args);
+        command.envs(self.environment.iter().cloned());
         command
     }
 

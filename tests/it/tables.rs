@@ -94,6 +94,23 @@ impl Table {
         store
     }
 
+    /// The files of a folder.
+    pub(crate) fn read_from(folder: &FsPath) -> Self {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(below) = folders.pop() {
+            for path in std::fs::read_dir(&below).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_string();
+                    files.insert(name, std::fs::read(&path).unwrap());
+                }
+            }
+        }
+        Self { files }
+    }
+
     pub(crate) fn write_to(&self, folder: &FsPath) {
         for (path, bytes) in &self.files {
             let path = folder.join(path);

@@ -116,7 +116,8 @@ fn only_the_stamp_spells_the_keys_of_the_contract() {
 fn one_place_writes_a_table_version() {
     let writers: Vec<String> = sources()
         .iter()
-        .filter(|s| s.path != "log/durable.rs" && lines_with(s, &["PutMode::Create"]).next().is_some())
+        .filter(|s| !["log/durable.rs", "log/probe.rs"].contains(&s.path.as_str()))
+        .filter(|s| lines_with(s, &["PutMode::Create"]).next().is_some())
         .map(|s| s.path.clone())
         .collect();
     assert_eq!(writers, ["log/put.rs"]);

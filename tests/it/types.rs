@@ -250,7 +250,7 @@ fn every_type_at_its_edges_reaches_the_readers_through_the_program() {
     Ran::of(program.args(["run", "--once"]).current_dir(home.path()).output().unwrap()).ended(0, chance.seed);
     for case in &cases {
         let mut program = Command::new(env!("CARGO_BIN_EXE_cutover"));
-        let args = ["verify", case["table"].as_str().unwrap()];
+        let args = ["verify", case["table"].as_str().unwrap(), "--deep"];
         Ran::of(program.args(args).current_dir(home.path()).output().unwrap()).ended(0, chance.seed);
     }
     let mut program = Command::new(env!("CARGO_BIN_EXE_cutover"));

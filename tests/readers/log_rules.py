@@ -1,7 +1,8 @@
 """Checks a table's log against the rules R1 to R6 of the contract, from the JSON of `_delta_log` alone.
 
 The check begins at the oldest JSON commit that is left. Where that is not version 0, the live files come from the
-oldest checkpoint. Later checkpoints (one file each, the classic form) are compared with the replay.
+oldest checkpoint. Later checkpoints (one file each, the classic form) are compared with the replay. Below a reload that
+rebuilt the log nothing counts.
 """
 
 import json
@@ -50,6 +51,7 @@ class Check:
 
     def run(self):
         versions = sorted(int(p.stem) for p in self.log.glob("*.json") if p.stem.isdigit())
+        versions = versions[self.rebuilt(versions) :]
         # A checkpoint may be in parts or have a UUID in its name; only the classic form is read here.
         checkpoints = sorted(int(p.name.split(".")[0]) for p in self.log.glob("*.checkpoint.parquet")
                              if p.name.count(".") == 2)
@@ -89,6 +91,14 @@ class Check:
             "last_step": self.stamp and self.stamp["to"],
             "digest_total": self.stamp and self.stamp.get("digest_total"),
         }
+
+    def rebuilt(self, versions):
+        """The place of the newest rebuild among the versions; 0 where there is none."""
+        for place in range(len(versions) - 1, -1, -1):
+            text = (self.log / f"{versions[place]:020}.json").read_text(errors="replace")
+            if '\\"commit\\":\\"rebuild:' in text.partition("\n")[0]:
+                return place
+        return 0
 
     def checkpoint(self, version):
         rows = pq.read_table(self.log / f"{version:020}.checkpoint.parquet").to_pylist()

@@ -11,7 +11,8 @@ answers each with a line an engine: {table, engine, rows, digest, columns, plain
 is the digest of the columns that are not nested; as ENGINE it also knows `parquet`, plain files in a folder, and `about`,
 what deltalake says of a table beside its rows. `poll` says "reading" on stderr after its first read, and exits with 1
 when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
-map type and reads a map as a list of structs, whose digest is another.
+map type and reads a map as a list of structs, whose digest is another. TABLE may be an s3:// URI for duckdb and deltalake;
+how to reach it is said by AWS_ENDPOINT_URL and the usual variables.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import collections
 import contextlib
 import functools
 import json
+import os
 import pathlib
 import sys
 
@@ -45,6 +47,17 @@ def duckdb_connection():
     # By path, since `INSTALL delta` would ask the network.
     connection.execute(f"LOAD '{folder / 'delta.duckdb_extension'}'")
     connection.execute("SET TimeZone = 'UTC'")
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+        import duckdb_extension_httpfs
+
+        folder = pathlib.Path(duckdb_extension_httpfs.__file__).parent / "extensions" / f"v{duckdb.__version__}"
+        connection.execute(f"LOAD '{folder / 'httpfs.duckdb_extension'}'")
+        keys = {"KEY_ID": "AWS_ACCESS_KEY_ID", "SECRET": "AWS_SECRET_ACCESS_KEY", "REGION": "AWS_REGION"}
+        keys = ", ".join(f"{key} '{os.environ[variable]}'" for key, variable in keys.items())
+        host = endpoint.removeprefix("http://")
+        connection.execute(
+            f"CREATE SECRET (TYPE s3, {keys}, ENDPOINT '{host}', USE_SSL false, URL_STYLE 'path')"
+        )
     return connection
 
 

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::reasons;
 use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
-use crate::error::{ErrorKind, Result};
-use crate::log::{LAST_CHECKPOINT, Listing, Log};
+use crate::error::Result;
+use crate::log::{HintFault, LAST_CHECKPOINT, Listing, Log};
 
 const READS_AT_ONCE: usize = 16;
 
@@ -19,8 +18,6 @@ pub(super) struct Damage {
     pub(super) hint: bool,
     /// The versions whose checkpoints are not whole.
     pub(super) checkpoints: BTreeSet<u64>,
-    /// The files of those checkpoints.
-    pub(super) files: Vec<String>,
 }
 
 /// Looks at the ends of each checkpoint file and at the hint.
@@ -34,29 +31,22 @@ pub(super) async fn check(log: &Log, listing: &Listing, history: &mut History) -
             let message = format!("the checkpoint file {} {why}", file.name);
             history.find_file(file.version, Rule::Files, &file.name, message);
             damage.checkpoints.insert(file.version);
-            damage.files.push(file.name.clone());
         } else if !file.is_complete {
             // Readers pass over it, and a writer that did not end may have left it.
             let message = format!("the checkpoint file {} lacks the other parts of its checkpoint", file.name);
             history.note(file.version, Some(file.name.clone()), message);
         }
     }
-    let named = match log.last_checkpoint().await {
-        Ok(Some(version)) if !listing.checkpoints.contains(&version) => {
-            Some((version, format!("{LAST_CHECKPOINT} names the checkpoint of version {version}, which is not there")))
-        }
-        Ok(named) => {
-            // Who deletes a checkpoint deletes the hint to it.
-            damage.hint = named.is_some_and(|version| damage.checkpoints.contains(&version));
-            None
-        }
-        Err(e) if e.kind() == ErrorKind::Corrupt => Some((0, reasons(&e))),
-        Err(e) => return Err(e),
-    };
-    if let Some((version, message)) = named {
+    if let Some(HintFault { version, message, misleads }) = log.hint_fault(listing).await? {
         let version = version.min(listing.head().unwrap_or(version));
-        history.find_file(version, Rule::Files, LAST_CHECKPOINT, message);
-        damage.hint = true;
+        if misleads {
+            history.find_file(version, Rule::Files, LAST_CHECKPOINT, message);
+            damage.hint = true;
+        } else {
+            history.note(version, Some(LAST_CHECKPOINT.to_string()), message);
+        }
+    } else if let Some(version) = log.last_checkpoint().await? {
+        damage.hint = damage.checkpoints.contains(&version);
     }
     Ok(damage)
 }

@@ -1,12 +1,14 @@
 //! Checks the contract with readers, from the oldest entry that the log still holds.
 
 mod checkpoints;
+mod deep;
 mod files;
 mod fold;
 mod head;
 mod repair;
 mod trust;
 
+pub use deep::RowsRead;
 pub use repair::Repair;
 pub use trust::Trusted;
 
@@ -54,6 +56,8 @@ pub struct Report {
     pub epoch: Option<Epoch>,
     /// Live files.
     pub live_files: usize,
+    /// The rows that were read, where the check went so far.
+    pub rows_read: Option<RowsRead>,
     /// Rules broken in the current generation, in version order.
     pub findings: Vec<Finding>,
     /// Rules broken in older generations, which a reload has healed.
@@ -73,6 +77,25 @@ pub struct Report {
 /// Internal: there is no table. Refused: it ends before `since_version`. Unavailable: the storage cannot be read.
 /// What is wrong with the table is in the report and no error.
 pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
+    checked(log, since_version, Depth::Log).await
+}
+
+/// The same, and reads every row of the live files: none is lost, doubled or changed if their digests are those that the
+/// commits left.
+pub async fn verify_deep(log: &Log, since_version: Option<u64>) -> Result<Report> {
+    checked(log, since_version, Depth::Rows).await
+}
+
+/// How far a check goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// The log, and which files are there.
+    Log,
+    /// Every row too.
+    Rows,
+}
+
+async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<Report> {
     let (listing, head) = listing(log).await?;
     if let Some(since) = since_version.filter(|since| *since > head) {
         return Err(Error::refused(format!(
@@ -99,17 +122,23 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
             None
         }
     };
+    let mut rows_read = None;
     let mut live_files = history.live().map_or(0, HashMap::len);
     if let Some(replayed) = &replayed {
         head::check(&mut history, replayed, head);
         if let Some(found) = files::check(log, &mut history, replayed.version, since == 0).await? {
             live_files = found;
         }
+        if depth == Depth::Rows && is_ours(replayed) {
+            rows_read = Some(deep::check(log, &mut history, replayed).await?);
+        }
     }
-    let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from);
+    let healed = healed(&history, &listing, &damage);
+    let mut report = report(&history, replayed.as_ref(), head, since, live_files, known_from, &healed);
+    report.rows_read = rows_read;
     report.trusted = trust::trusted(log, &report, &traces, replayed.is_some()).await?;
     if report.verdict == Verdict::Broken {
-        report.repairs = repair::repairs(&report, &listing, &damage, start, replayed.is_some());
+        report.repairs = repair::repairs(log, &report).await?;
     }
     Ok(report)
 }
@@ -190,18 +219,23 @@ fn report(
     since: u64,
     live_files: usize,
     known_from: Option<u64>,
+    healed: &Healed,
 ) -> Report {
     let stamp = replayed.map(|r| TableStamp::decode(&r.metadata.configuration));
     let last = history.last().map(|l| l.stamp.clone());
     let generation = history.generation();
-    let (findings, older): (Vec<Finding>, Vec<Finding>) =
-        history.findings().iter().cloned().partition(|f| f.generation.is_none() || f.generation >= generation);
+    let (findings, older): (Vec<Finding>, Vec<Finding>) = history
+        .findings()
+        .iter()
+        .cloned()
+        .partition(|f| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f));
     let number = replayed.and_then(|r| TableStamp::foreign_contract(&r.metadata.configuration));
     let carries_txn = replayed.is_some_and(|r| r.step.is_some() || r.epoch.is_some());
     let stamp = stamp.and_then(Result::ok).flatten();
     let (told, unclear): (Vec<Finding>, Vec<Finding>) =
         history.unclear().iter().cloned().partition(|f| known_from.is_some_and(|known| f.version <= known));
-    let unclear = unclear.iter().find(|f| f.generation.is_none() || f.generation >= generation);
+    let counts = |f: &&Finding| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f);
+    let unclear = unclear.iter().find(counts);
     let verdict = if let Some(number) = number {
         Verdict::Inconclusive(format!("the table has the contract number {number:?}, known is {CONTRACT}"))
     } else if last.is_none() && stamp.is_none() && !carries_txn && (replayed.is_some() || since == 0) {
@@ -227,12 +261,35 @@ fn report(
         last_step: last.as_ref().map(|l| l.to),
         epoch: last.as_ref().map(|l| l.epoch),
         live_files,
+        rows_read: None,
         findings: in_version_order(findings),
         older: in_version_order(older),
         notes: in_version_order([history.notes().to_vec(), told].concat()),
         segments: history.segments().to_vec(),
         trusted: None,
         repairs: Vec::new(),
+    }
+}
+
+/// What no reader gets to any more: what lies below a rebuild of the log, or below both a sound checkpoint and the reload
+/// that began the current generation.
+struct Healed {
+    below: u64,
+}
+
+fn healed(history: &History, listing: &Listing, damage: &checkpoints::Damage) -> Healed {
+    let reload = history.segments().last().and_then(|segment| segment.reload).unwrap_or(0);
+    let contradicted = history.findings().iter().filter_map(|f| f.file.as_deref()).filter_map(repair::contradicted);
+    let contradicted: BTreeSet<u64> = contradicted.collect();
+    let is_sound = |version: &&u64| !damage.checkpoints.contains(version) && !contradicted.contains(version);
+    let sound = listing.checkpoints.iter().rev().find(is_sound).copied().filter(|_| !damage.hint);
+    let passed = sound.map_or(0, |sound| sound.min(reload));
+    Healed { below: history.rebuilt_at().unwrap_or(0).max(passed) }
+}
+
+impl Healed {
+    fn covers(&self, finding: &Finding) -> bool {
+        finding.version < self.below
     }
 }
 

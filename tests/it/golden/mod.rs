@@ -126,7 +126,7 @@ impl Golden {
             return;
         }
         self.run(&["run", "--once", UNSYNCED], 0, "last step 12");
-        self.run(&["verify", "table"], 0, "healthy");
+        self.run(&["verify", "table", "--deep"], 0, "healthy");
         self.run(&["show", "table", "-o", "json"], 0, "\"generation\":1");
         self.run(&["history", "table"], 0, "foreign");
         let rows = self.run(&["state", "table"], 0, "").stdout.lines().count();
@@ -161,7 +161,7 @@ const STATE: usize = 5;
 /// Lands the snapshot of step 10.
 fn land_snapshot(site: &Site) {
     let file = Landing::new(&site.feed().join("rows"), "snapshot-10.parquet".to_string());
-    file.parquet(rows(&[1, 2, 3, 4, 5], &[true; 5])).land();
+    file.parquet(view_rows(&[1, 2, 3, 4, 5], &[true; 5])).land();
 }
 
 /// Lands an insert, an update and a delete at the steps 11 and 12.
@@ -170,12 +170,12 @@ fn land_changes(site: &Site) {
         ("__step", Arc::new(Int64Array::from(vec![11, 11, 12]))),
         ("__op", Arc::new(StringArray::from(vec!["i", "u", "d"]))),
     ];
-    columns.extend(rows(&[6, 1, 2], &[true, true, false]));
+    columns.extend(view_rows(&[6, 1, 2], &[true, true, false]));
     Landing::new(&site.feed().join("rows"), "changes-10-12.parquet".to_string()).parquet(columns).land();
 }
 
 /// Rows whose columns beside the id are text, some of it of a kind that folders do not like, or null where `full` is not.
-fn rows(ids: &[i64], full: &[bool]) -> Vec<(&'static str, ArrayRef)> {
+pub(crate) fn view_rows(ids: &[i64], full: &[bool]) -> Vec<(&'static str, ArrayRef)> {
     let text = |column: usize| -> ArrayRef {
         let words = [Some("plain"), None, Some("a/b=c %41 ü"), Some("..")];
         let word = |id: i64| words[(id as usize + column) % words.len()];

@@ -1,5 +1,6 @@
 //! Where each call of a process waits until the schedule lets it pass.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::task::Id;
 
 use crate::faults::{FaultStore, Verb};
 
@@ -36,6 +38,8 @@ pub(super) struct Ticket {
     /// What is asked of the storage; `None` for the source.
     pub(super) verb: Option<Verb>,
     pub(super) path: String,
+    /// What runs beside a process's own work.
+    task: Option<Id>,
     pass: Option<Pass>,
     waker: Option<Waker>,
 }
@@ -63,11 +67,17 @@ impl Gate {
         self.state.lock().unwrap().tickets.iter().filter(|t| t.pass.is_none()).cloned().collect()
     }
 
-    /// Whether `owner` can do nothing before the schedule moves.
+    /// Whether `owner` itself can do nothing before the schedule moves.
     pub(super) fn holds(&self, owner: usize) -> bool {
         let state = self.state.lock().unwrap();
-        let own = || state.tickets.iter().filter(|t| t.owner == owner);
-        own().count() > 0 && own().all(|t| t.pass != Some(Pass::Go))
+        state.tickets.iter().any(|t| t.owner == owner && t.task.is_none())
+    }
+
+    /// The tasks beside processes whose calls wait; `None` while a call that was let pass is not done.
+    pub(super) fn tasks(&self) -> Option<HashSet<Id>> {
+        let state = self.state.lock().unwrap();
+        let is_moving = state.tickets.iter().any(|t| t.pass == Some(Pass::Go));
+        (!is_moving).then(|| state.tickets.iter().filter_map(|t| t.task).collect())
     }
 
     /// Whether a call of `owner` gets no answer.
@@ -93,7 +103,7 @@ impl Gate {
             let mut state = self.state.lock().unwrap();
             state.drawn += 1;
             let id = state.drawn;
-            state.tickets.push(Ticket { id, owner, verb, path: path.into(), pass: None, waker: None });
+            state.tickets.push(Ticket { id, owner, verb, path: path.into(), task: tokio::task::try_id(), pass: None, waker: None });
             id
         };
         let held = Held { gate: Arc::clone(self), id };

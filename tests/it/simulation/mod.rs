@@ -23,8 +23,8 @@ const TAIL: usize = 60;
 const MOST_BROKEN: usize = 5;
 
 fn played(seed: u64) -> Played {
-    // The kernel's calls run on the one worker, those of processes on this thread.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    // All but the kernel runs on this thread.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(play(seed))
 }
 

@@ -104,6 +104,13 @@ impl Stage {
         *self.fired.lock().unwrap().entry(fault).or_default() += 1;
     }
 
+    /// Whether nothing moves before the schedule does; what runs beside processes is asked, too.
+    pub(super) fn rests(&self) -> bool {
+        let Some(mut waiting) = self.gate.tasks() else { return false };
+        waiting.extend(self.time.tasks());
+        waiting.len() == tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
+
     /// Decides about each call of a process.
     fn script(self: &Arc<Self>, owner: usize) -> crate::faults::Script {
         let stage = Arc::clone(self);

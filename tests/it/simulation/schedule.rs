@@ -129,7 +129,7 @@ impl Schedule {
             14 if self.oracle.is_ours && stage.one_in(6) => self.foreign(|foreign| foreign.drift()),
             15 if stage.one_in(3) => self.clean().await,
             16 => self.land_late_puts().await,
-            17 => self.crash(None),
+            17 => self.crash(None).await,
             18 if stage.one_in(2) => {
                 let hours = [1, 5, 20, 60][stage.below(4) as usize];
                 self.sleep(Duration::from_secs(hours * 3600)).await
@@ -180,22 +180,35 @@ impl Schedule {
         let Some(at) = self.processes.iter().position(|p| p.id == id) else { return Ok(()) };
         let (gate, time) = (Arc::clone(&self.stage.gate), Arc::clone(&self.stage.time));
         let process = &mut self.processes[at];
-        let ended = poll_fn(|context| match process.future.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
-            // The kernel works on a thread of its own, and wakes this one.
-            Poll::Pending => Poll::Pending,
-        })
-        .await;
-        self.observe()?;
-        match ended {
-            Some(ended) => {
-                let process = self.processes.remove(at);
-                self.judge(&process, ended)?;
-                self.gone.push(process.store);
-                Ok(())
+        let mut ended = None;
+        while ended.is_none() {
+            ended = poll_fn(|context| match process.future.as_mut().poll(context) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
+                // The kernel works on a thread of its own, and wakes this one.
+                Poll::Pending => Poll::Pending,
+            })
+            .await;
+            if self.stage.rests() {
+                break;
             }
-            None => Ok(()),
+            tokio::task::yield_now().await;
+        }
+        self.observe()?;
+        if let Some(ended) = ended {
+            let process = self.processes.remove(at);
+            self.judge(&process, ended)?;
+            self.bury(process).await;
+        }
+        Ok(())
+    }
+
+    /// Drops a process and what runs beside it.
+    async fn bury(&mut self, process: Process) {
+        self.gone.push(process.store);
+        drop(process.future);
+        while !self.stage.rests() {
+            tokio::task::yield_now().await;
         }
     }
 
@@ -255,11 +268,11 @@ impl Schedule {
             1 if is_storage => self.hang(ticket, Pass::DoneThenHang, "done, then hang").await,
             2 => {
                 self.hang(ticket, Pass::DoneThenHang, "crash after").await?;
-                self.crash(Some(ticket.owner))
+                self.crash(Some(ticket.owner)).await
             }
             3 => {
                 self.stage.count("crash before");
-                self.crash(Some(ticket.owner))
+                self.crash(Some(ticket.owner)).await
             }
             _ => {
                 self.stage.gate.let_pass(ticket.id, Pass::Go);
@@ -276,7 +289,7 @@ impl Schedule {
     }
 
     /// A process dies; without one named, one that gets no answer, or any.
-    fn crash(&mut self, owner: Option<usize>) -> Result<(), Violation> {
+    async fn crash(&mut self, owner: Option<usize>) -> Result<(), Violation> {
         let silent = || self.processes.iter().position(|p| self.stage.gate.is_silent(p.id));
         let at = match owner {
             Some(owner) => self.processes.iter().position(|p| p.id == owner),
@@ -288,7 +301,7 @@ impl Schedule {
         if let Some(at) = at {
             let process = self.processes.remove(at);
             self.stage.note(|| format!("p{} dies", process.id));
-            self.gone.push(process.store);
+            self.bury(process).await;
         }
         Ok(())
     }
@@ -372,8 +385,10 @@ impl Schedule {
             is_writer && writers == survivor && !gate.is_silent(p.id)
         };
         let dead: Vec<Process> = self.processes.extract_if(.., |p| !stays(p)).collect();
-        self.gone.extend(dead.into_iter().map(|p| p.store));
-        Ok(())
+        for process in dead {
+            self.bury(process).await;
+        }
+        self.observe()
     }
 
     /// A sound storage and one writer: what was fed arrives, after a reset where continuity was lost.

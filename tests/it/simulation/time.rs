@@ -1,5 +1,6 @@
 //! Virtual time, which only the schedule moves.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use cutover::Clock;
 use futures::future::BoxFuture;
+use tokio::task::Id;
 
 /// 2023-11-14, when every simulation begins.
 const BEGIN_MILLIS: i64 = 1_700_000_000_000;
@@ -31,6 +33,8 @@ struct Timer {
     end: Duration,
     /// A process that sleeps does nothing else; a deadline is raced against work.
     is_sleep: bool,
+    /// What runs beside a process's own work.
+    task: Option<Id>,
     waker: Option<Waker>,
 }
 
@@ -48,8 +52,14 @@ impl Time {
         self.state.lock().unwrap().timers.iter().map(|t| t.end).min()
     }
 
+    /// Whether `owner` itself sleeps.
     pub(super) fn sleeps(&self, owner: usize) -> bool {
-        self.state.lock().unwrap().timers.iter().any(|t| t.owner == owner && t.is_sleep)
+        self.state.lock().unwrap().timers.iter().any(|t| t.owner == owner && t.is_sleep && t.task.is_none())
+    }
+
+    /// The tasks beside processes that sleep.
+    pub(super) fn tasks(&self) -> HashSet<Id> {
+        self.state.lock().unwrap().timers.iter().filter(|t| t.is_sleep).filter_map(|t| t.task).collect()
     }
 
     /// Moves time to `moment`; those whose time has come, in order.
@@ -71,7 +81,7 @@ impl Time {
         let mut state = self.state.lock().unwrap();
         state.drawn += 1;
         let (id, end) = (state.drawn, state.passed + duration);
-        state.timers.push(Timer { id, owner, end, is_sleep, waker: None });
+        state.timers.push(Timer { id, owner, end, is_sleep, task: tokio::task::try_id(), waker: None });
         let waiting = Waiting { time: Arc::clone(self), id };
         Box::pin(async move { waiting.end().await })
     }

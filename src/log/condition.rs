@@ -1,0 +1,239 @@
+//! Whether a log loads, and what of it readers stumble over.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::hidden::{HiddenStore, Hides};
+use super::names::LogName;
+use super::{Facts, LAST_CHECKPOINT, Listing, Log, entry};
+use crate::continuity::commit::FileId;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What can be done with a log.
+#[derive(Debug)]
+pub enum Condition {
+    /// There is none: no entry and no checkpoint.
+    Absent,
+    /// It loads, and nothing in it misleads a reader.
+    Sound,
+    /// Readers stumble over a checkpoint or the hint; what lies below leads past it.
+    Around(Box<Around>),
+    /// No replay leads to its newest version, whatever is left out; why.
+    Lost(Error),
+}
+
+/// A log seen past its damage.
+#[derive(Debug)]
+pub struct Around {
+    /// The log, without the files that are damaged.
+    pub log: Log,
+    /// What is damaged.
+    pub why: String,
+}
+
+/// The log as it is, and what of it is passed over.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) log: Log,
+    why: String,
+}
+
+/// What a replay comes to, in a form that is small however large the table.
+#[derive(Debug, PartialEq, Eq)]
+struct Gist {
+    said: [String; 4],
+    files: u64,
+    sum: u128,
+}
+
+impl Log {
+    /// Looks at the log as every reader must: its names, its checkpoints, the hint, and what a replay comes to with and
+    /// without the newest checkpoint.
+    ///
+    /// Unavailable: the storage cannot be read. Incompatible: the table has a feature that is not known here.
+    pub async fn condition(&self) -> Result<Condition> {
+        let log = self.plain();
+        let listing = log.list(0).await?;
+        if listing.head().is_none() {
+            return match &listing.others {
+                None => Ok(Condition::Absent),
+                Some((version, name)) => Ok(Condition::Lost(lost_entry(*version, name))),
+            };
+        }
+        if let Err(e) = listing.check_newest() {
+            return Ok(Condition::Lost(e));
+        }
+        let mut why = log.hint_fault(&listing).await?.map(|fault| fault.message);
+        let mut damaged = BTreeSet::new();
+        for file in listing.checkpoint_files().iter().filter(|f| f.is_complete) {
+            if let Some(fault) = log.checkpoint_damage(file).await? {
+                if listing.checkpoints.last() == Some(&file.version) {
+                    why.get_or_insert_with(|| format!("the checkpoint file {} {fault}", file.name));
+                }
+                damaged.insert(file.version);
+            }
+        }
+        let whole: Vec<u64> = listing.checkpoints.iter().rev().filter(|v| !damaged.contains(v)).copied().collect();
+        let mut first_error = None;
+        for (passed, newest) in whole.iter().map(Some).chain([None]).enumerate() {
+            let seen: HashSet<u64> = whole.iter().skip(passed).copied().collect();
+            let is_plain = why.is_none() && passed == 0;
+            let reason = why.as_deref().unwrap_or("the newest checkpoint cannot be read");
+            let candidate = if is_plain { log.clone() } else { log.past(&seen, reason) };
+            let loaded = match candidate.whole_facts().await {
+                Err(e) if e.kind() == ErrorKind::Corrupt => Err(e),
+                other => Ok(other?),
+            };
+            let untrue = match (&loaded, newest) {
+                (Ok(_), Some(newest)) => log.contradiction(&listing, &seen, *newest).await?,
+                _ => None,
+            };
+            match (loaded, untrue) {
+                (Ok(_), None) if is_plain => return Ok(Condition::Sound),
+                (Ok(_), None) => {
+                    let why = reason.to_string();
+                    return Ok(Condition::Around(Box::new(Around { log: candidate, why })));
+                }
+                (Ok(_), Some(contradiction)) => {
+                    first_error.get_or_insert_with(|| Error::corrupt(contradiction.clone()));
+                    why.get_or_insert(contradiction);
+                }
+                (Err(e), _) => {
+                    why.get_or_insert_with(|| e.message().to_string());
+                    first_error.get_or_insert(e);
+                }
+            }
+        }
+        let error = first_error.unwrap_or_else(|| Error::corrupt("the log cannot be replayed"));
+        Ok(Condition::Lost(error))
+    }
+
+    /// The log as a reset sees it: past a damaged checkpoint or hint, where what lies below is whole.
+    ///
+    /// Corrupt: no replay leads to its head.
+    pub async fn past_damage(&self) -> Result<Self> {
+        match self.condition().await? {
+            Condition::Absent | Condition::Sound => Ok(self.plain().clone()),
+            Condition::Around(around) => {
+                tracing::warn!(event = "log_damaged", why = around.why, "a reset goes past what is damaged in the log");
+                Ok(around.log)
+            }
+            Condition::Lost(error) => Err(error.with_remedy(
+                "a reset needs a log that loads; repair the table with `cutover reset --rebuild-log`, which needs none",
+            )),
+        }
+    }
+
+    /// What is damaged of the log that this one is seen past; `None` where it is seen as it is.
+    pub fn damage(&self) -> Option<&str> {
+        self.past.as_ref().map(|past| past.why.as_str())
+    }
+
+    /// The facts, if every reader comes to them: the files can be told, too.
+    async fn whole_facts(&self) -> Result<Facts> {
+        let facts = self.facts_at_once().await?;
+        if let Some(version) = facts.version {
+            self.gist(version).await?;
+        }
+        Ok(facts)
+    }
+
+    /// This log without the checkpoints that are not `seen`, the hint, and all that repeats what entries say.
+    fn past(&self, seen: &HashSet<u64>, why: &str) -> Self {
+        let seen = seen.clone();
+        let hides: Hides = Arc::new(move |name: &str| match LogName::parse(name) {
+            Some(LogName::Checkpoint(version, _)) => !seen.contains(&version),
+            Some(LogName::Checksum(_) | LogName::Compacted(_)) => true,
+            Some(LogName::Entry(_)) => false,
+            None => name == LAST_CHECKPOINT,
+        });
+        let location = self.location.through(|store| Arc::new(HiddenStore::new(store, Arc::clone(&hides))));
+        let past = Past { log: self.clone(), why: why.to_string() };
+        Self { past: Some(Arc::new(past)), ..Self::new(location, self.world.clone()) }
+    }
+
+    /// How the checkpoint of `newest` contradicts what lies below it; `None` when it does not, or that cannot be told.
+    async fn contradiction(&self, listing: &Listing, seen: &HashSet<u64>, newest: u64) -> Result<Option<String>> {
+        let below: HashSet<u64> = seen.iter().copied().filter(|version| *version != newest).collect();
+        let (with, without) = (self.past(seen, ""), self.past(&below, ""));
+        let told = |gist: Result<Gist>| match gist {
+            Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
+            other => other.map(Some),
+        };
+        let Some(with) = told(with.gist(newest).await)? else { return Ok(None) };
+        let untrue = |what: String| Some(format!("the checkpoint of version {newest} {what}"));
+        if let Some(without) = told(without.gist(newest).await)? {
+            return Ok(with.difference(&without).and_then(untrue));
+        }
+        Ok(self.unnamed(listing, newest).await?.and_then(untrue))
+    }
+
+    /// How the checkpoint of `newest` contradicts the entries that are left below it, which lead to it from nowhere.
+    async fn unnamed(&self, listing: &Listing, newest: u64) -> Result<Option<String>> {
+        let mut added: HashMap<FileId, u64> = HashMap::new();
+        let mut step = None;
+        let mut left: Vec<u64> = (0..=newest).rev().take_while(|v| listing.versions.contains(v)).collect();
+        left.reverse();
+        for version in left {
+            let Some(bytes) = self.read(version).await? else { continue };
+            let Ok(commit) = entry::parse(version, &bytes) else { return Ok(None) };
+            for remove in &commit.removes {
+                added.remove(&remove.file);
+            }
+            added.extend(commit.adds.iter().map(|a| (a.file.clone(), version)));
+            step = commit.stamp().map(|s| s.to.as_i64()).or(step);
+        }
+        let replayed = self.replay(Some(newest)).await?;
+        if step.is_some() && replayed.step != step {
+            return Ok(Some(format!("says step {:?}, the commits {step:?}", replayed.step)));
+        }
+        let live = self.live_map_at(newest).await?;
+        let missing = added.iter().find(|(file, _)| !live.contains_key(file));
+        Ok(missing.map(|(file, version)| format!("lacks the file {}, which version {version} adds", file.path)))
+    }
+
+    async fn gist(&self, version: u64) -> Result<Gist> {
+        let replayed = self.replay(Some(version)).await?;
+        let take = |(files, sum): &mut (u64, u128), file: super::LiveFile| {
+            *files += 1;
+            *sum = sum.wrapping_add(file.size.unsigned_abs().into()).wrapping_add(file.into_id().fingerprint());
+        };
+        let (files, sum) = self.kernel.live_files(version, (0, 0), take).await?;
+        let said = [
+            format!("{:?}", replayed.metadata),
+            format!("{:?}", replayed.protocol),
+            format!("{:?}", replayed.step),
+            format!("{:?}", replayed.epoch),
+        ];
+        Ok(Gist { said, files, sum })
+    }
+}
+
+impl Gist {
+    fn difference(&self, entries: &Self) -> Option<String> {
+        let words = ["other metadata than", "another protocol than", "another step than", "another epoch than"];
+        let said = self.said.iter().zip(&entries.said).zip(words).find(|((a, b), _)| a != b);
+        let said = said.map(|((a, b), word)| format!("has {word} the commits: {a}, not {b}"));
+        said.or_else(|| (self != entries).then(|| "has other live files than the commits".to_string()))
+    }
+}
+
+impl Listing {
+    /// Refuses a log of which the newest version's entry is lost.
+    pub(super) fn check_newest(&self) -> Result<()> {
+        let Some(head) = self.head() else { return Ok(()) };
+        if let Some((version, name)) = self.others.as_ref().filter(|(version, _)| *version > head) {
+            return Err(lost_entry(*version, name));
+        }
+        if !self.versions.contains(&head) {
+            return Err(Error::corrupt(format!(
+                "the log entry of version {head} is missing, though there is a checkpoint of it"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn lost_entry(version: u64, name: &str) -> Error {
+    Error::corrupt(format!("the log entry of version {version} is missing, though the file {name} speaks of it"))
+}

@@ -1,0 +1,289 @@
+//! Files of the table's folder that nothing needs: named by no version, or removed longer ago than the retention.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectMeta};
+use percent_encoding::percent_decode_str;
+use twox_hash::XxHash3_128;
+
+use super::actions::Action;
+use super::compare::checkpoint_files;
+use super::names::LogName;
+use super::{Facts, LOG_DIR, Listing, Log};
+use crate::continuity::stamp::FILE_PREFIX;
+use crate::error::{Error, Result};
+use crate::store::store_error;
+
+/// A file that no version names is left alone at least this long, whatever the table's retention: a writer may be about
+/// to name it.
+const LEAST_AGE: Duration = Duration::from_secs(60 * 60);
+/// Files as much younger than the clock tells that one of both clocks is wrong.
+const MOST_SKEW: Duration = Duration::from_secs(5 * 60);
+const CHANGE_DATA: &str = "_change_data";
+
+/// Why a file is garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// A data file of ours that no version names.
+    Unnamed,
+    /// A file that was removed longer ago than the table keeps removed files.
+    Removed,
+    /// What a local write of ours left that did not end.
+    Staged,
+}
+
+/// A file that nothing needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GarbageFile {
+    /// The path relative to the table's root.
+    pub path: Path,
+    /// The size in bytes.
+    pub size: u64,
+    /// Why it is garbage.
+    pub why: Why,
+}
+
+/// What happened to a file so old that it may be garbage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Unnamed,
+    Named,
+    Removed { millis: i64 },
+}
+
+/// What is garbage at a version.
+#[derive(Debug)]
+pub struct Garbage {
+    /// The table at the version.
+    pub facts: Facts,
+    /// By hashes of the files' paths; a path costs the same however long it is.
+    fates: HashMap<u128, Fate>,
+    /// Before it a file was written, or removed, long enough ago; in milliseconds since 1970 UTC.
+    before: i64,
+    /// The same for files that no version names.
+    unnamed_before: i64,
+}
+
+impl Log {
+    /// Finds what is garbage. The folder is listed first and the head read afterwards, so that a file is either young or
+    /// its name can be seen.
+    ///
+    /// Internal: there is no table. Refused: it is not ours, a file is younger than the clock, or the retention is not
+    /// understood. Corrupt: the log cannot be read whole; then nothing is garbage.
+    pub async fn garbage(&self) -> Result<Garbage> {
+        let clock = self.world.clock.unix_millis();
+        let (mut written, mut newest) = (Vec::new(), i64::MIN);
+        let mut objects = self.store().list(None);
+        while let Some(object) = objects.try_next().await.map_err(unlisted)? {
+            let millis = object.last_modified.timestamp_millis();
+            newest = newest.max(millis);
+            if is_candidate(&object.location) {
+                written.push((hash(object.location.as_ref()), millis));
+            }
+        }
+        let facts = self.facts().await?;
+        let (Some(head), Some(metadata)) = (facts.version, &facts.metadata) else {
+            return Err(Error::new(
+                crate::error::ErrorKind::Internal,
+                format!("no such table: {} has no Delta log", self.location().uri()),
+            ));
+        };
+        if facts.ours().is_none() {
+            return Err(Error::refused(format!(
+                "the table {} is not ours, so its garbage is another's to remove; use VACUUM of the engine that writes to it",
+                self.location().uri()
+            )));
+        }
+        self.check_features(&facts)?;
+        if newest.saturating_sub(clock) > millis(MOST_SKEW) {
+            return Err(Error::refused(format!(
+                "files of the table are {} s younger than this machine's clock tells; set the clock, nothing is deleted by a wrong one",
+                newest.saturating_sub(clock) / 1000
+            )));
+        }
+        let retention = metadata.told_file_retention().ok_or_else(|| {
+            Error::incompatible(
+                "the table property delta.deletedFileRetentionDuration is no interval that is understood here, so no file is deleted; write one like \"interval 7 days\"",
+            )
+        })?;
+        let before = clock.saturating_sub(millis(retention));
+        let unnamed_before = clock.saturating_sub(millis(retention.max(LEAST_AGE)));
+        let old = written.into_iter().filter(|(_, written)| *written < before);
+        let mut garbage =
+            Garbage { fates: old.map(|(path, _)| (path, Fate::Unnamed)).collect(), before, unnamed_before, facts };
+        self.read_fates(head, &mut garbage).await?;
+        Ok(garbage)
+    }
+
+    /// Reads what every retained version says of the files.
+    async fn read_fates(&self, head: u64, garbage: &mut Garbage) -> Result<()> {
+        let listing = self.list(0).await?;
+        let first = (0..=head).rev().take_while(|version| listing.versions.contains(version)).last();
+        let first = first.unwrap_or(head.saturating_add(1));
+        // The oldest checkpoint from which the entries lead on; there is none for a log from the beginning.
+        let base = listing.checkpoints.range(first.saturating_sub(1)..=head).next().copied();
+        if first > 0 && base.is_none() {
+            return Err(Error::corrupt(format!(
+                "the log entries below version {first} are gone, and no checkpoint stands for them; see `cutover verify`"
+            )));
+        }
+        let older = base.filter(|_| first > 0);
+        let before_base = first..=older.unwrap_or(0);
+        if older.is_some() {
+            self.entry_actions(before_base, |_, actions| Ok(garbage.take(actions))).await?;
+        }
+        if let Some(base) = older {
+            self.overlay(&listing, base, garbage).await?;
+        }
+        let rest = older.map_or(0, |base| base + 1)..=head;
+        self.entry_actions(rest, |_, actions| Ok(garbage.take(actions))).await
+    }
+
+    async fn overlay(&self, listing: &Listing, base: u64, garbage: &mut Garbage) -> Result<()> {
+        let take = |action| Ok(garbage.take(vec![action]));
+        self.checkpoint_actions(&checkpoint_files(listing, base), take).await
+    }
+
+    /// The files of `garbage`, listed again.
+    pub fn garbage_files<'a>(&'a self, garbage: &'a Garbage) -> impl Stream<Item = Result<GarbageFile>> + 'a {
+        self.store().list(None).map_err(unlisted).try_filter_map(|object| {
+            let why = garbage.why(&object);
+            std::future::ready(Ok(why.map(|why| GarbageFile { path: object.location, size: object.size, why })))
+        })
+    }
+
+    /// Deletes the files of `garbage`, and tells `deleted` of each that is gone.
+    pub async fn delete_garbage(&self, garbage: &Garbage, mut deleted: impl FnMut(&GarbageFile)) -> Result<()> {
+        let mut files = std::pin::pin!(self.garbage_files(garbage).chunks(CHUNK));
+        while let Some(files) = files.next().await {
+            let files = files.into_iter().collect::<Result<Vec<_>>>()?;
+            let paths: Vec<Result<Path, StoreError>> = files.iter().map(|file| Ok(file.path.clone())).collect();
+            let mut results = self.store().delete_stream(futures::stream::iter(paths).boxed());
+            // Answers come in the order of the paths.
+            for file in &files {
+                match results.next().await {
+                    Some(Ok(_)) => deleted(file),
+                    Some(Err(StoreError::NotFound { .. })) | None => {}
+                    Some(Err(e)) => {
+                        return Err(store_error(format!("the file {} cannot be deleted", file.path), e));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many files are deleted at once.
+const CHUNK: usize = 256;
+
+impl Garbage {
+    /// Takes in the actions of one commit, or one of a checkpoint.
+    fn take(&mut self, actions: Vec<Action>) {
+        // A commit that gives a file another deletion vector removes and adds the same path.
+        for action in &actions {
+            if let Action::Remove(file) = action {
+                // A removal without a date is never old enough.
+                let millis = file.deletion_timestamp.unwrap_or(i64::MAX);
+                self.set(&file.path, Fate::Removed { millis });
+            }
+        }
+        for action in &actions {
+            if let Action::Add(file) = action {
+                self.set(&file.path, Fate::Named);
+            }
+        }
+    }
+
+    fn set(&mut self, path: &str, fate: Fate) {
+        // Entries spell paths as parts of a URL, and some writers as they are.
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
+        if decoded != path
+            && let Some(known) = self.fates.get_mut(&hash(path))
+        {
+            *known = Fate::Named;
+        }
+        if let Some(known) = self.fates.get_mut(&hash(&decoded)) {
+            *known = match (*known, fate) {
+                (Fate::Removed { millis: a }, Fate::Removed { millis: b }) => Fate::Removed { millis: a.max(b) },
+                (_, fate) => fate,
+            };
+        }
+    }
+
+    fn why(&self, object: &ObjectMeta) -> Option<Why> {
+        let (path, written) = (&object.location, object.last_modified.timestamp_millis());
+        if is_staged(path) {
+            return (written < self.unnamed_before).then_some(Why::Staged);
+        }
+        if written >= self.before {
+            return None;
+        }
+        match self.fates.get(&hash(path.as_ref()))? {
+            Fate::Named => None,
+            Fate::Removed { millis } => (*millis < self.before).then_some(Why::Removed),
+            Fate::Unnamed => (is_ours(path) && written < self.unnamed_before).then_some(Why::Unnamed),
+        }
+    }
+}
+
+/// Whether a file may be a data file.
+fn is_candidate(path: &Path) -> bool {
+    let top = path.parts().next();
+    top.is_some_and(|part| part.as_ref() != LOG_DIR && part.as_ref() != CHANGE_DATA)
+}
+
+/// Whether a name is one that only our writers give, in the one place where they write.
+fn is_ours(path: &Path) -> bool {
+    path.parts().count() == 1 && path.as_ref().starts_with(FILE_PREFIX)
+}
+
+/// Whether it is a file that a local write of ours gives its name to when it is whole: `.name.id.tmp`.
+fn is_staged(path: &Path) -> bool {
+    let folder = path.prefix_matches(&Path::from(LOG_DIR));
+    let Some(name) = path.filename().and_then(|name| name.strip_prefix('.')?.strip_suffix(".tmp")) else {
+        return false;
+    };
+    let Some((name, id)) = name.rsplit_once('.') else { return false };
+    let is_id = uuid::Uuid::try_parse(id).is_ok() && id.len() == 36;
+    let in_log =
+        folder && path.parts().count() == 2 && (LogName::parse(name).is_some() || name == super::LAST_CHECKPOINT);
+    is_id && (in_log || (path.parts().count() == 1 && name.starts_with(FILE_PREFIX)))
+}
+
+fn hash(path: &str) -> u128 {
+    XxHash3_128::oneshot(path.as_bytes())
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn unlisted(error: StoreError) -> Error {
+    store_error("the table's folder cannot be listed", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_our_own_writes_stage_are_staged() {
+        let id = "0192f3c4-7d8e-8a7b-9c0d-112233445566";
+        let log = format!("_delta_log/.{:020}.json.{id}.tmp", 7);
+        for (path, expected) in [
+            (log.as_str(), true),
+            (&format!(".cutover-load-1.parquet.{id}.tmp"), true),
+            (&format!(".other.parquet.{id}.tmp"), false),
+            (&format!("sub/.cutover-1.parquet.{id}.tmp"), false),
+            (".cutover-1.parquet.7.tmp", false),
+            (&format!("_delta_log/.mine.{id}.tmp"), false),
+            (&format!("_delta_log/{:020}.json", 7), false),
+        ] {
+            assert_eq!(is_staged(&Path::from(path)), expected, "{path}");
+        }
+    }
+}

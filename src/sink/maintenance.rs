@@ -1,0 +1,291 @@
+//! What a claimed sink does beside its commits: checkpoints, log clean-up, removal of garbage.
+//!
+//! ```text
+//!   append, reload ── count ──► due? ── spawn ──► checkpoint ─► compare ─► clean up ─► garbage
+//!                       ▲                             │             │           │
+//!                       └────── take what ended ──────┘     each one before it deletes: is the epoch still ours?
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::task::JoinHandle;
+
+use crate::clock::World;
+use crate::continuity::plan::{self, Claim};
+use crate::continuity::stamp::Kind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::log::{Cadence, Facts, Log};
+
+/// Garbage is looked for when a sink has been held for this long. Behind a checkpoint or a reload it is looked for this
+/// much before its time.
+const FIRST_GARBAGE: Duration = Duration::from_secs(60 * 60);
+/// How long garbage is left after it was looked for.
+const GARBAGE_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
+/// Whoever closes a sink waits no longer for what is under way.
+const CLOSE: Duration = Duration::from_secs(60);
+/// What is not the kernel's is given up after so long.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Maintained {
+    /// The version of the checkpoint that was written, read back and compared.
+    pub checkpoint: Option<u64>,
+    /// The files of the log that were deleted.
+    pub cleaned: u64,
+    /// The files that nothing needed and were deleted.
+    pub garbage: u64,
+    /// Their bytes.
+    pub garbage_bytes: u64,
+}
+
+/// The one task beside the commits, and when the next is due.
+#[derive(Debug)]
+pub(super) struct Maintenance {
+    world: World,
+    cadence: Cadence,
+    /// By the boot clock.
+    garbage_due: Duration,
+    /// Checkpoints that were read back and compared.
+    compared: BTreeSet<u64>,
+    task: Option<JoinHandle<Done>>,
+    is_stopped: bool,
+}
+
+/// How a round ended.
+#[derive(Debug)]
+struct Done {
+    compared: BTreeSet<u64>,
+    /// The checkpoint that was written, and its actions where they are known.
+    written: Option<(u64, Option<u64>)>,
+    ended: Result<Maintained>,
+}
+
+/// What a round is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Round {
+    /// The version to make a checkpoint of.
+    checkpoint: Option<u64>,
+    garbage: Collect,
+}
+
+impl Round {
+    const NOTHING: Self = Self { checkpoint: None, garbage: Collect::Nothing };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Collect {
+    Garbage,
+    Nothing,
+}
+
+impl Maintenance {
+    /// For a table whose newest checkpoint is `versions` back.
+    pub(super) fn since(versions: u64, world: World) -> Self {
+        let garbage_due = world.clock.boot().saturating_add(FIRST_GARBAGE);
+        let cadence = Cadence::since(versions);
+        Self { world, cadence, garbage_due, compared: BTreeSet::new(), task: None, is_stopped: false }
+    }
+
+    /// Counts a commit, and starts a round beside the next ones where one is due and none is under way.
+    pub(super) fn committed(&mut self, kind: Kind, log: &Log, facts: &mut Facts, claim: &Claim) {
+        self.cadence.committed();
+        self.take_ended(facts);
+        let Some(version) = facts.version.filter(|_| self.task.is_none() && !self.is_stopped) else { return };
+        let is_due = self.cadence.is_due();
+        // A reload leaves much that will be garbage, and a process that does nothing else finds what the last one left.
+        let beside = is_due || kind == Kind::Reload;
+        let ahead = if beside { FIRST_GARBAGE } else { Duration::ZERO };
+        let garbage = if self.garbage_due.saturating_sub(self.world.clock.boot()) <= ahead {
+            Collect::Garbage
+        } else {
+            Collect::Nothing
+        };
+        let round = Round { checkpoint: is_due.then_some(version), garbage };
+        if round != Round::NOTHING {
+            self.start(log, facts, claim, round);
+        }
+    }
+
+    fn start(&mut self, log: &Log, facts: &mut Facts, claim: &Claim, round: Round) {
+        if let Some(version) = round.checkpoint {
+            facts.expect_checkpoint(version);
+            self.cadence.begin();
+        }
+        if round.garbage == Collect::Garbage {
+            self.garbage_due = self.world.clock.boot().saturating_add(GARBAGE_EVERY);
+        }
+        let work = Work { log: log.clone(), world: self.world.clone(), claim: claim.clone() };
+        self.task = Some(tokio::spawn(work.run(round, self.compared.clone())));
+    }
+
+    /// Takes what a round that ended has to tell; never waits.
+    pub(super) fn take_ended(&mut self, facts: &mut Facts) {
+        if let Some(ended) = self.task.as_mut().and_then(FutureExt::now_or_never) {
+            self.task = None;
+            // What failed was said when it did.
+            let _ = self.take(ended, facts);
+        }
+    }
+
+    fn take(&mut self, ended: Result<Done, tokio::task::JoinError>, facts: &mut Facts) -> Result<Maintained> {
+        let done = match ended {
+            Ok(done) => done,
+            Err(e) => {
+                let error = Error::internal("the maintenance of the table ended early").with_source(e);
+                warn("maintenance_failed", &error);
+                return Err(error);
+            }
+        };
+        self.compared = done.compared;
+        if let Some((version, actions)) = done.written {
+            facts.checkpoint = facts.checkpoint.max(Some(version));
+            actions.into_iter().for_each(|actions| self.cadence.wrote(actions));
+        }
+        if matches!(&done.ended, Err(e) if e.kind() == ErrorKind::Fenced) {
+            self.is_stopped = true;
+        }
+        done.ended
+    }
+
+    /// Waits for the round under way, then does one of everything, due or not.
+    pub(super) async fn now(&mut self, log: &Log, facts: &mut Facts, claim: &Claim) -> Result<Maintained> {
+        self.rest(facts).await;
+        let checkpoint = facts.version.filter(|version| facts.checkpoint != Some(*version));
+        self.start(log, facts, claim, Round { checkpoint, garbage: Collect::Garbage });
+        match self.task.as_mut() {
+            Some(task) => {
+                let ended = task.await;
+                self.task = None;
+                self.take(ended, facts)
+            }
+            None => Err(Error::internal("a round was started and there is none")),
+        }
+    }
+
+    /// Waits for the round under way.
+    pub(super) async fn rest(&mut self, facts: &mut Facts) {
+        if let Some(task) = self.task.as_mut() {
+            let ended = task.await;
+            self.task = None;
+            // What failed was said when it did.
+            let _ = self.take(ended, facts);
+        }
+    }
+
+    /// Waits for the round under way, but not for ever, and starts none any more.
+    pub(super) async fn close(&mut self, facts: &mut Facts) {
+        self.is_stopped = true;
+        let late = self.world.clock.deadline(CLOSE);
+        tokio::select! {
+            () = self.rest(facts) => {}
+            () = late => {
+                tracing::warn!(event = "maintenance_late", "the maintenance of the table is given up after {CLOSE:?}");
+                self.stop();
+            }
+        }
+    }
+
+    /// Ends the round under way where it waits next, and starts none any more.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A round at work.
+struct Work {
+    log: Log,
+    world: World,
+    claim: Claim,
+}
+
+impl Work {
+    async fn run(self, round: Round, mut compared: BTreeSet<u64>) -> Done {
+        let mut written = None;
+        let ended = self.work(round, &mut compared, &mut written).await;
+        if let Err(error) = &ended {
+            warn("maintenance_failed", error);
+        }
+        Done { compared, written, ended }
+    }
+
+    async fn work(
+        &self,
+        round: Round,
+        compared: &mut BTreeSet<u64>,
+        written: &mut Option<(u64, Option<u64>)>,
+    ) -> Result<Maintained> {
+        let mut did = Maintained::default();
+        self.current().await?;
+        if let Some(version) = round.checkpoint {
+            let actions = self.log.write_checkpoint(version).await?;
+            *written = Some((version, actions));
+            self.in_time(self.log.compare_checkpoint(version)).await?;
+            compared.insert(version);
+            did.checkpoint = Some(version);
+        }
+        self.in_time(self.clean(round, compared, &mut did)).await?;
+        Ok(did)
+    }
+
+    async fn clean(&self, round: Round, compared: &mut BTreeSet<u64>, did: &mut Maintained) -> Result<()> {
+        let facts = self.current().await?;
+        if let Some(expired) = self.log.expired(&facts, compared).await? {
+            self.current().await?;
+            did.cleaned = self.log.clean_up(expired).await?;
+            *compared = compared.split_off(&expired.below);
+            tracing::info!(event = "log_cleaned", below = expired.below, files = did.cleaned, "the log is cleaned up");
+        }
+        if round.garbage == Collect::Garbage {
+            let garbage = self.log.garbage().await?;
+            self.check(&garbage.facts)?;
+            let mut count = |file: &crate::log::GarbageFile| {
+                did.garbage += 1;
+                did.garbage_bytes += file.size;
+            };
+            self.log.delete_garbage(&garbage, &mut count).await?;
+            let (files, bytes) = (did.garbage, did.garbage_bytes);
+            tracing::info!(event = "garbage_deleted", files, bytes, "files that nothing needs are deleted");
+        }
+        Ok(())
+    }
+
+    /// The table at its head, read anew; fenced where the epoch there is another writer's.
+    async fn current(&self) -> Result<Facts> {
+        let facts = self.log.facts().await?;
+        self.check(&facts)?;
+        Ok(facts)
+    }
+
+    fn check(&self, facts: &Facts) -> Result<()> {
+        match facts.ours() {
+            Some(ours) => plan::check_claim(ours, &self.claim),
+            None => Err(Error::continuity_lost("the table is not ours any more, so it is not maintained")),
+        }
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            done = work => done,
+            () = self.world.clock.deadline(DEADLINE) => {
+                Err(Error::unavailable(format!("the maintenance of the table took longer than {DEADLINE:?}")))
+            }
+        }
+    }
+}
+
+fn warn(event: &'static str, error: &Error) {
+    let source = std::error::Error::source(error);
+    tracing::warn!(event, kind = ?error.kind(), error = %error, source = ?source, "the table was not maintained; delivery goes on");
+}
