@@ -27,7 +27,8 @@ fresh() {
     done
     # The rest of the tests is not needed, and takes long to build.
     printf '%s\n' '//! The simulation alone.' '#![allow(clippy::all, dead_code, unused)]' \
-        'mod faults;' 'mod program;' 'mod simulation;' 'mod tables;' 'mod world;' >"$copy/tests/it/main.rs"
+        'mod faults;' 'mod object_stores { pub(crate) mod server; }' 'mod program;' 'mod simulation;' 'mod tables;' \
+        'mod world;' >"$copy/tests/it/main.rs"
 }
 
 simulate() {

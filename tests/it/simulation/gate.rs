@@ -5,7 +5,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::thread::ThreadId;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -17,6 +16,7 @@ use object_store::{
 };
 use tokio::task::Id;
 
+use super::time::Home;
 use crate::faults::{FaultStore, Verb};
 
 /// How a call goes on.
@@ -46,8 +46,8 @@ pub(super) struct Ticket {
 
 /// All calls that wait, of all processes.
 pub(super) struct Gate {
-    /// The one thread on which processes run; the kernel has others, whose calls nobody can come between.
-    thread: ThreadId,
+    /// The kernel has other threads, whose calls nobody can come between.
+    home: Home,
     state: Mutex<State>,
 }
 
@@ -58,8 +58,8 @@ struct State {
 }
 
 impl Gate {
-    pub(super) fn new() -> Self {
-        Self { thread: std::thread::current().id(), state: Mutex::default() }
+    pub(super) fn new(home: Home) -> Self {
+        Self { home, state: Mutex::default() }
     }
 
     /// The calls that can be let pass.
@@ -71,6 +71,12 @@ impl Gate {
     pub(super) fn holds(&self, owner: usize) -> bool {
         let state = self.state.lock().unwrap();
         state.tickets.iter().any(|t| t.owner == owner && t.task.is_none())
+    }
+
+    /// Whether what runs beside `owner` can do nothing before the schedule moves.
+    pub(super) fn holds_beside(&self, owner: usize) -> bool {
+        let state = self.state.lock().unwrap();
+        state.tickets.iter().any(|t| t.owner == owner && t.task.is_some())
     }
 
     /// The tasks beside processes whose calls wait; `None` while a call that was let pass is not done.
@@ -96,14 +102,22 @@ impl Gate {
 
     /// Waits until the schedule has decided.
     pub(super) async fn enter(self: &Arc<Self>, owner: usize, verb: Option<Verb>, path: &str) -> Entered {
-        if std::thread::current().id() != self.thread {
+        if !self.home.is_this_thread() {
             return Entered { pass: Pass::Go, ticket: None };
         }
         let id = {
             let mut state = self.state.lock().unwrap();
             state.drawn += 1;
             let id = state.drawn;
-            state.tickets.push(Ticket { id, owner, verb, path: path.into(), task: tokio::task::try_id(), pass: None, waker: None });
+            state.tickets.push(Ticket {
+                id,
+                owner,
+                verb,
+                path: path.into(),
+                task: self.home.beside(),
+                pass: None,
+                waker: None,
+            });
             id
         };
         let held = Held { gate: Arc::clone(self), id };

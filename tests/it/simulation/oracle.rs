@@ -116,9 +116,8 @@ impl Oracle {
         loop {
             let version = self.head.map_or(0, |head| head + 1);
             let Some(bytes) = storage.peek(&entry(version)) else { return Ok(()) };
-            self.take(version, &bytes, storage, feed, millis).map_err(|e| {
-                format!("version {version}: {e}; its entry is\n{}", String::from_utf8_lossy(&bytes))
-            })?;
+            self.take(version, &bytes, storage, feed, millis)
+                .map_err(|e| format!("version {version}: {e}; its entry is\n{}", String::from_utf8_lossy(&bytes)))?;
             self.head = Some(version);
             self.entries.insert(version, bytes);
             let state = fold(self.live.values().flat_map(|f| &f.rows));
@@ -209,12 +208,16 @@ impl Oracle {
         let from = stamp["from"].as_u64();
         match kind {
             "mark" => {
-                demand(self.is_ours && epoch == self.epoch + 1, || format!("a claim takes {epoch} after {}", self.epoch))?;
+                demand(self.is_ours && epoch == self.epoch + 1, || {
+                    format!("a claim takes {epoch} after {}", self.epoch)
+                })?;
                 let is_bare = rows.is_empty() && removes == 0 && generation == self.generation;
                 demand(is_bare && from == Some(to) && to == self.last_step, || "a claim changes something".into())?;
             }
             "append" => {
-                demand(self.is_ours && epoch == self.epoch, || format!("an append of epoch {epoch}, held is {}", self.epoch))?;
+                demand(self.is_ours && epoch == self.epoch, || {
+                    format!("an append of epoch {epoch}, held is {}", self.epoch)
+                })?;
                 demand(generation == self.generation && removes == 0, || "an append is not of the generation".into())?;
                 demand(self.drift.is_none(), || format!("an append follows drift: {:?}", self.drift))?;
                 demand(from == Some(self.last_step), || format!("an append follows step {}", self.last_step))?;
@@ -224,10 +227,15 @@ impl Oracle {
             }
             "reload" => {
                 demand(left == 0, || format!("a reload leaves {left} files"))?;
-                demand(generation == self.generation + 1, || format!("generation {generation} follows {}", self.generation))?;
-                demand(!self.is_ours || to >= self.last_step, || format!("a reload goes back to {to} from {}", self.last_step))?;
+                demand(generation == self.generation + 1, || {
+                    format!("generation {generation} follows {}", self.generation)
+                })?;
+                demand(!self.is_ours || to >= self.last_step, || {
+                    format!("a reload goes back to {to} from {}", self.last_step)
+                })?;
                 demand(epoch == self.epoch.max(1), || format!("a reload of epoch {epoch}, held is {}", self.epoch))?;
-                let insert = |(id, name): (&i64, &Option<String>)| Change { step: to, op: "i", id: *id, name: name.clone() };
+                let insert =
+                    |(id, name): (&i64, &Option<String>)| Change { step: to, op: "i", id: *id, name: name.clone() };
                 let expected = expected(feed.state(to).iter().map(insert).collect());
                 demand(rows == expected, || format!("the rows are {rows:?}, expected {expected:?}"))?;
                 match id.strip_prefix("reset:") {

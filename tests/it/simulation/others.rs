@@ -47,10 +47,8 @@ impl Foreign<'_> {
             {"name": "name", "type": "string", "nullable": true, "metadata": {}}]});
         let metadata = json!({"id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9", "format": {"provider": "parquet", "options": {}},
             "schemaString": schema.to_string(), "partitionColumns": [], "createdTime": 1, "configuration": {"owner": "them"}});
-        let mut actions = vec![
-            json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
-            json!({ "metaData": metadata }),
-        ];
+        let mut actions =
+            vec![json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}), json!({ "metaData": metadata })];
         for _ in 0..self.chance.below(3) {
             let row = Row { generation: 0, change: (0, "i".into(), 1, Some("theirs".into())) };
             actions.push(self.add(&[row], true));

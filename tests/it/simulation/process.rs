@@ -172,13 +172,8 @@ impl Stage {
     }
 
     fn connector(self: &Arc<Self>, owner: usize, honesty: Honesty, location: Location, world: World) -> Connector {
-        let source = FeedSource::new(
-            Arc::clone(&self.feed),
-            Arc::clone(&self.gate),
-            owner,
-            honesty,
-            Arc::clone(&self.chance),
-        );
+        let source =
+            FeedSource::new(Arc::clone(&self.feed), Arc::clone(&self.gate), owner, honesty, Arc::clone(&self.chance));
         let mut sink: SinkSettings = settings();
         sink.on_existing = self.on_existing;
         // Each batch of a snapshot fills a file.
@@ -217,4 +212,3 @@ async fn read(log: Log) -> Result<Ended> {
     }
     Ok(Ended::Read(version, rows))
 }
-

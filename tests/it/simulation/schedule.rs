@@ -18,7 +18,7 @@ use super::oracle::{Oracle, Violation, fold};
 use super::others::Foreign;
 use super::process::{Ended, Process, Role, Stage};
 use super::storage::Storage;
-use super::time::Time;
+use super::time::{Home, Time};
 use crate::program::Chance;
 use crate::world::world;
 
@@ -65,7 +65,8 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64) -> Self {
-        let time = Arc::new(Time::default());
+        let home = Home::here();
+        let time = Arc::new(Time::new(home));
         let mut chance = Chance::from_seed(seed);
         let feed = Feed::new(&mut chance);
         let rates = (3 + chance.below(10), 20 + chance.below(100));
@@ -73,7 +74,7 @@ impl Schedule {
         let heartbeat = chance.one_in(3).then_some(Duration::from_secs(5));
         let stage = Stage {
             seed,
-            gate: Arc::new(Gate::new()),
+            gate: Arc::new(Gate::new(home)),
             storage: Arc::new(Storage::new(Arc::clone(&time))),
             time,
             feed: Arc::new(Mutex::new(feed)),
@@ -185,6 +186,8 @@ impl Schedule {
             ended = poll_fn(|context| match process.future.as_mut().poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
+                // It waits for what runs beside it, which waits itself.
+                Poll::Pending if time.has_deadline(id) && gate.holds_beside(id) => Poll::Ready(None),
                 // The kernel works on a thread of its own, and wakes this one.
                 Poll::Pending => Poll::Pending,
             })

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use cutover::Clock;
@@ -13,9 +14,32 @@ use tokio::task::Id;
 /// 2023-11-14, when every simulation begins.
 const BEGIN_MILLIS: i64 = 1_700_000_000_000;
 
+/// The thread and the task in which processes run: beside them are tasks of theirs and the threads of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Home {
+    thread: ThreadId,
+    task: Option<Id>,
+}
+
+impl Home {
+    pub(super) fn here() -> Self {
+        Self { thread: std::thread::current().id(), task: tokio::task::try_id() }
+    }
+
+    pub(super) fn is_this_thread(&self) -> bool {
+        std::thread::current().id() == self.thread
+    }
+
+    /// The task that runs, where it is one beside the processes.
+    pub(super) fn beside(&self) -> Option<Id> {
+        tokio::task::try_id().filter(|id| Some(*id) != self.task)
+    }
+}
+
 /// The time of all processes, and who waits for which moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Time {
+    home: Home,
     state: Mutex<State>,
 }
 
@@ -26,19 +50,32 @@ struct State {
     drawn: u64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Whoever sleeps does nothing else.
+    Sleep,
+    /// Raced against work.
+    Deadline,
+    /// Of a call of the kernel, which nobody waits with.
+    Elsewhere,
+}
+
 #[derive(Debug)]
 struct Timer {
     id: u64,
     owner: usize,
     end: Duration,
-    /// A process that sleeps does nothing else; a deadline is raced against work.
-    is_sleep: bool,
+    kind: Kind,
     /// What runs beside a process's own work.
     task: Option<Id>,
     waker: Option<Waker>,
 }
 
 impl Time {
+    pub(super) fn new(home: Home) -> Self {
+        Self { home, state: Mutex::default() }
+    }
+
     pub(super) fn passed(&self) -> Duration {
         self.state.lock().unwrap().passed
     }
@@ -54,12 +91,18 @@ impl Time {
 
     /// Whether `owner` itself sleeps.
     pub(super) fn sleeps(&self, owner: usize) -> bool {
-        self.state.lock().unwrap().timers.iter().any(|t| t.owner == owner && t.is_sleep && t.task.is_none())
+        self.state.lock().unwrap().timers.iter().any(|t| t.owner == owner && t.kind == Kind::Sleep && t.task.is_none())
+    }
+
+    /// Whether `owner` itself waits no longer than to some moment.
+    pub(super) fn has_deadline(&self, owner: usize) -> bool {
+        let state = self.state.lock().unwrap();
+        state.timers.iter().any(|t| t.owner == owner && t.kind == Kind::Deadline && t.task.is_none())
     }
 
     /// The tasks beside processes that sleep.
     pub(super) fn tasks(&self) -> HashSet<Id> {
-        self.state.lock().unwrap().timers.iter().filter(|t| t.is_sleep).filter_map(|t| t.task).collect()
+        self.state.lock().unwrap().timers.iter().filter(|t| t.kind == Kind::Sleep).filter_map(|t| t.task).collect()
     }
 
     /// Moves time to `moment`; those whose time has come, in order.
@@ -77,11 +120,12 @@ impl Time {
         due
     }
 
-    fn timer(self: &Arc<Self>, owner: usize, duration: Duration, is_sleep: bool) -> BoxFuture<'static, ()> {
+    fn timer(self: &Arc<Self>, owner: usize, duration: Duration, kind: Kind) -> BoxFuture<'static, ()> {
+        let kind = if self.home.is_this_thread() { kind } else { Kind::Elsewhere };
         let mut state = self.state.lock().unwrap();
         state.drawn += 1;
         let (id, end) = (state.drawn, state.passed + duration);
-        state.timers.push(Timer { id, owner, end, is_sleep, task: tokio::task::try_id(), waker: None });
+        state.timers.push(Timer { id, owner, end, kind, task: self.home.beside(), waker: None });
         let waiting = Waiting { time: Arc::clone(self), id };
         Box::pin(async move { waiting.end().await })
     }
@@ -134,10 +178,10 @@ impl Clock for ProcessClock {
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.time.timer(self.owner, duration, true)
+        self.time.timer(self.owner, duration, Kind::Sleep)
     }
 
     fn deadline(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.time.timer(self.owner, duration, false)
+        self.time.timer(self.owner, duration, Kind::Deadline)
     }
 }
