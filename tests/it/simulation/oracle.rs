@@ -208,6 +208,8 @@ impl Oracle {
         let from = stamp["from"].as_u64();
         match kind {
             "mark" => {
+                let is_new = self.writers.iter().all(|(taken, by)| *taken == epoch || by != writer);
+                demand(is_new, || format!("{writer} claims twice"))?;
                 demand(self.is_ours && epoch == self.epoch + 1, || {
                     format!("a claim takes {epoch} after {}", self.epoch)
                 })?;
