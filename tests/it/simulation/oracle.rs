@@ -255,9 +255,9 @@ impl Oracle {
                     let all = metadata["configuration"].as_object().cloned().unwrap_or_default();
                     all.into_iter().filter(|(key, _)| !key.starts_with("cutover.")).collect()
                 };
-                demand(before.is_null() || theirs(&before) == theirs(&self.metadata), || {
-                    "a reload changes properties of others".into()
-                })?;
+                let kept = theirs(&self.metadata);
+                let lost = theirs(&before).into_iter().find(|(key, value)| kept.get(key) != Some(value));
+                demand(lost.is_none(), || format!("a reload changes a property of others: {lost:?}"))?;
                 (self.is_ours, self.drift, self.anchor) = (true, None, version);
             }
             other => return Err(format!("a commit of the kind {other}")),

@@ -9,6 +9,7 @@ use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Reset, Unti
 use cutover::continuity::plan::{Older, OnExisting};
 use cutover::continuity::stamp::ResetStamp;
 use cutover::log::Log;
+use cutover::sink::Destination;
 use cutover::{Ids, Location, Result, SinkSettings, World};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -30,8 +31,10 @@ pub(super) enum Role {
     Writer(Honesty),
     /// Carries out the reset of this id.
     Reset(String),
-    /// Writes a checkpoint, as a writer's maintenance does.
+    /// Writes a checkpoint, and looks no further.
     Checkpoint,
+    /// Takes the table over for all that a writer does beside its commits.
+    Maintenance,
     /// Reads a version with its rows.
     Reader,
 }
@@ -65,6 +68,7 @@ pub(super) struct Stage {
     pub(super) fired: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     pub(super) on_existing: OnExisting,
     pub(super) heartbeat: Option<Duration>,
+    pub(super) log_retention: Option<&'static str>,
 }
 
 /// A process.
@@ -166,23 +170,38 @@ impl Stage {
                 reset(connector, id_of_reset).boxed_local()
             }
             Role::Checkpoint => checkpoint(Log::new(location, world)).boxed_local(),
+            Role::Maintenance => maintenance(location, self.sink(), world).boxed_local(),
             Role::Reader => read(Log::new(location, world)).boxed_local(),
         };
         Process { id, role, future, store, drifts, began_in_drift }
     }
 
-    fn connector(self: &Arc<Self>, owner: usize, honesty: Honesty, location: Location, world: World) -> Connector {
-        let source =
-            FeedSource::new(Arc::clone(&self.feed), Arc::clone(&self.gate), owner, honesty, Arc::clone(&self.chance));
-        let mut sink: SinkSettings = settings();
+    fn sink(&self) -> SinkSettings {
+        let mut sink = settings();
         sink.on_existing = self.on_existing;
         // Each batch of a snapshot fills a file.
         sink.files.target_file_size = 1;
+        sink.properties.extend(self.log_retention.map(|interval| ("delta.logRetentionDuration".into(), interval.into())));
+        sink
+    }
+
+    fn connector(self: &Arc<Self>, owner: usize, honesty: Honesty, location: Location, world: World) -> Connector {
+        let source =
+            FeedSource::new(Arc::clone(&self.feed), Arc::clone(&self.gate), owner, honesty, Arc::clone(&self.chance));
         let commit = CommitBounds { max_interval: Duration::from_secs(2), max_rows: 4, max_bytes: 1 << 20 };
         let settings =
-            ConnectorSettings { sink, commit, heartbeat: self.heartbeat, poll_interval: Duration::from_secs(1) };
+            ConnectorSettings { sink: self.sink(), commit, heartbeat: self.heartbeat, poll_interval: Duration::from_secs(1) };
         Connector::new(settings, Box::new(source), location, world)
     }
+}
+
+async fn maintenance(location: Location, mut settings: SinkSettings, world: World) -> Result<Ended> {
+    settings.source = "source-1".into();
+    let target = Destination::look(location, settings, world).await?.follow("v", &["id".into()])?;
+    let mut sink = target.claim().await?;
+    let maintained = sink.maintain().await.map(|_| Ended::Done);
+    sink.close().await;
+    maintained
 }
 
 async fn reset(mut connector: Connector, id: String) -> Result<Ended> {

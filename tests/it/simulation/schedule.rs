@@ -28,6 +28,8 @@ const MOVES: u64 = 350;
 const FAULTS: u64 = 20;
 /// Everything that was fed is committed, or an end that has a name is reached, within this time of a sound storage.
 const QUIET: Duration = Duration::from_secs(600);
+/// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
+const STILL: Duration = Duration::from_secs(120);
 
 /// What a seed led to.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ impl Schedule {
         let rates = (3 + chance.below(10), 20 + chance.below(100));
         let on_existing = if chance.one_in(4) { OnExisting::Truncate } else { OnExisting::Error };
         let heartbeat = chance.one_in(3).then_some(Duration::from_secs(5));
+        let log_retention = chance.one_in(2).then_some("interval 2 hours");
         let stage = Stage {
             seed,
             gate: Arc::new(Gate::new(home)),
@@ -86,6 +89,7 @@ impl Schedule {
             fired: Arc::default(),
             on_existing,
             heartbeat,
+            log_retention,
         };
         Self {
             stage: Arc::new(stage),
@@ -126,6 +130,7 @@ impl Schedule {
             10 => self.begin_reset().await,
             11 => self.begin(Role::Reader).await,
             12 if self.oracle.is_ours => self.begin(Role::Checkpoint).await,
+            13 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Maintenance).await,
             13 if self.oracle.is_ours => self.foreign(|foreign| foreign.maintain()),
             14 if self.oracle.is_ours && stage.one_in(6) => self.foreign(|foreign| foreign.drift()),
             15 if stage.one_in(3) => self.clean().await,
@@ -181,17 +186,18 @@ impl Schedule {
         let Some(at) = self.processes.iter().position(|p| p.id == id) else { return Ok(()) };
         let (gate, time) = (Arc::clone(&self.stage.gate), Arc::clone(&self.stage.time));
         let process = &mut self.processes[at];
+        let may_wait_for_tasks = || process.role == Role::Maintenance || time.has_deadline(id);
+        let waits_for_tasks = || may_wait_for_tasks() && (gate.holds_beside(id) || time.sleeps_beside(id));
         let mut ended = None;
         while ended.is_none() {
-            ended = poll_fn(|context| match process.future.as_mut().poll(context) {
+            let moved = poll_fn(|context| match process.future.as_mut().poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
-                // It waits for what runs beside it, which waits itself.
-                Poll::Pending if time.has_deadline(id) && gate.holds_beside(id) => Poll::Ready(None),
+                Poll::Pending if waits_for_tasks() => Poll::Ready(None),
                 // The kernel works on a thread of its own, and wakes this one.
                 Poll::Pending => Poll::Pending,
-            })
-            .await;
+            });
+            ended = tokio::time::timeout(STILL, moved).await.map_err(|_| format!("process {id} does not move any more"))?;
             if self.stage.rests() {
                 break;
             }
@@ -231,6 +237,7 @@ impl Schedule {
         self.stage.note(|| format!("p{} ends: {said}", process.id));
         let wrong = || Err(format!("process {} ({:?}) ends with {said}", process.id, process.role));
         let saw_drift = process.began_in_drift || self.oracle.drifts > process.drifts;
+        let is_housekeeping = matches!(process.role, Role::Checkpoint | Role::Maintenance);
         let is_led_astray = matches!(process.role, Role::Writer(honesty) if honesty != Honesty::Sound);
         match ended {
             Ok(Ended::Reset) => {
@@ -245,9 +252,9 @@ impl Schedule {
                 None => wrong(),
             },
             Ok(Ended::Unread) => Ok(()),
-            Ok(Ended::Done) if process.role == Role::Checkpoint => Ok(()),
+            Ok(Ended::Done) if is_housekeeping => Ok(()),
             Ok(Ended::Done) => wrong(),
-            Err(_) if matches!(process.role, Role::Reader | Role::Checkpoint) => Ok(()),
+            Err(_) if is_housekeeping || process.role == Role::Reader => Ok(()),
             Err(e) => match e.kind() {
                 ErrorKind::Fenced if self.oracle.epoch > 1 => Ok(()),
                 ErrorKind::ContinuityLost if saw_drift || is_led_astray => Ok(()),

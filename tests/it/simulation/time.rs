@@ -100,6 +100,12 @@ impl Time {
         state.timers.iter().any(|t| t.owner == owner && t.kind == Kind::Deadline && t.task.is_none())
     }
 
+    /// Whether what runs beside `owner` sleeps.
+    pub(super) fn sleeps_beside(&self, owner: usize) -> bool {
+        let state = self.state.lock().unwrap();
+        state.timers.iter().any(|t| t.owner == owner && t.kind == Kind::Sleep && t.task.is_some())
+    }
+
     /// The tasks beside processes that sleep.
     pub(super) fn tasks(&self) -> HashSet<Id> {
         self.state.lock().unwrap().timers.iter().filter(|t| t.kind == Kind::Sleep).filter_map(|t| t.task).collect()
