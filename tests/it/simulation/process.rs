@@ -181,7 +181,8 @@ impl Stage {
         sink.on_existing = self.on_existing;
         // Each batch of a snapshot fills a file.
         sink.files.target_file_size = 1;
-        sink.properties.extend(self.log_retention.map(|interval| ("delta.logRetentionDuration".into(), interval.into())));
+        sink.properties
+            .extend(self.log_retention.map(|interval| ("delta.logRetentionDuration".into(), interval.into())));
         sink
     }
 
@@ -189,8 +190,12 @@ impl Stage {
         let source =
             FeedSource::new(Arc::clone(&self.feed), Arc::clone(&self.gate), owner, honesty, Arc::clone(&self.chance));
         let commit = CommitBounds { max_interval: Duration::from_secs(2), max_rows: 4, max_bytes: 1 << 20 };
-        let settings =
-            ConnectorSettings { sink: self.sink(), commit, heartbeat: self.heartbeat, poll_interval: Duration::from_secs(1) };
+        let settings = ConnectorSettings {
+            sink: self.sink(),
+            commit,
+            heartbeat: self.heartbeat,
+            poll_interval: Duration::from_secs(1),
+        };
         Connector::new(settings, Box::new(source), location, world)
     }
 }

@@ -186,6 +186,7 @@ impl Schedule {
         let Some(at) = self.processes.iter().position(|p| p.id == id) else { return Ok(()) };
         let (gate, time) = (Arc::clone(&self.stage.gate), Arc::clone(&self.stage.time));
         let process = &mut self.processes[at];
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let may_wait_for_tasks = || process.role == Role::Maintenance || time.has_deadline(id);
         let waits_for_tasks = || may_wait_for_tasks() && (gate.holds_beside(id) || time.sleeps_beside(id));
         let mut ended = None;
@@ -193,12 +194,15 @@ impl Schedule {
             let moved = poll_fn(|context| match process.future.as_mut().poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
-                Poll::Pending if waits_for_tasks() => Poll::Ready(None),
+                // What runs beside it is run by the runtime, which must be let.
+                Poll::Pending if may_wait_for_tasks() && tasks() > 0 => Poll::Ready(None),
                 // The kernel works on a thread of its own, and wakes this one.
                 Poll::Pending => Poll::Pending,
             });
-            ended = tokio::time::timeout(STILL, moved).await.map_err(|_| format!("process {id} does not move any more"))?;
-            if self.stage.rests() {
+            ended =
+                tokio::time::timeout(STILL, moved).await.map_err(|_| format!("process {id} does not move any more"))?;
+            let is_held = ended.is_some() || gate.holds(id) || time.sleeps(id) || waits_for_tasks();
+            if is_held && self.stage.rests() {
                 break;
             }
             tokio::task::yield_now().await;
