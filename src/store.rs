@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 
 use object_store::Error as StoreError;
 
@@ -86,6 +87,11 @@ pub(crate) fn store_error(message: impl Into<String>, error: StoreError) -> Erro
 pub(crate) fn kind_within(error: &(dyn StdError + 'static)) -> Option<ErrorKind> {
     let mut next = Some(error);
     while let Some(cause) = next {
+        // An I/O error passes over what it was made of when it is asked for its source.
+        let cause: &(dyn StdError + 'static) = match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => inner,
+            None => cause,
+        };
         if let Some(failure) = cause.downcast_ref::<StoreError>() {
             return Some(kind(failure));
         }
@@ -174,6 +180,8 @@ mod tests {
                 source: "as asked".into(),
             }));
             assert_eq!(kind_within(&within), Some(ErrorKind::Unavailable));
+            let gone = StoreError::NotFound { path: "a".into(), source: "as asked".into() };
+            assert_eq!(kind_within(&io::Error::from(gone)), Some(ErrorKind::Corrupt));
             assert_eq!(kind_within(&std::io::Error::other("as asked")), None);
             let err = store_error("a was not read", error);
             assert_eq!(err.kind(), kind);

@@ -20,6 +20,7 @@ export CUTOVER_JOB_APPENDS=${CUTOVER_JOB_APPENDS:-500} CUTOVER_COMMITS=${CUTOVER
 export CUTOVER_SEEDS=${CUTOVER_SEEDS:-20000} CUTOVER_SEEDS_TWICE=${CUTOVER_SEEDS_TWICE:-100}
 export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
 races=${CUTOVER_RACES:-10}
+soak=${CUTOVER_SOAK_MINUTES:-20}
 
 run() {
     echo "tests/deep.sh: $* (CUTOVER_SEED=$CUTOVER_SEED)"
@@ -41,6 +42,8 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run partitions::
     run changes::
     run histories:: damage::
+    run maintenance::
+    cargo bench --locked --bench soak -- "$soak"
     cargo test --release --locked --lib -- continuity::history
     for _ in $(seq "$races"); do
         CUTOVER_SEED=$((CUTOVER_SEED + 1))

@@ -8,6 +8,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::adopt::AdoptArgs;
 use super::changes::ChangesArgs;
+use super::gc::GcArgs;
 use super::history::HistoryArgs;
 use super::reset::ResetArgs;
 use super::run::RunArgs;
@@ -54,6 +55,8 @@ pub(super) enum Command {
     State(StateArgs),
     /// Print the rows beyond a bookmark, once nothing between is known to be missing; for batch jobs
     Changes(ChangesArgs),
+    /// Delete files of a table's folder that no version needs any more
+    Gc(GcArgs),
     /// Give a table to a connector of another name; its generation goes on
     Adopt(AdoptArgs),
 }
@@ -69,6 +72,7 @@ impl Command {
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
             Self::State(_) => ("state", StateArgs::OUTPUTS),
             Self::Changes(args) => ("changes", args.outputs()),
+            Self::Gc(_) => ("gc", GcArgs::OUTPUTS),
             Self::Adopt(_) => ("adopt", AdoptArgs::OUTPUTS),
         }
     }

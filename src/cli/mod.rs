@@ -8,6 +8,7 @@ mod changes;
 mod connectors;
 mod consent;
 mod failure;
+mod gc;
 mod history;
 mod progress;
 mod reset;
@@ -81,6 +82,7 @@ impl Command {
             Self::Show(args) => show::run(&args, session),
             Self::State(args) => state::run(&args, session),
             Self::Changes(args) => changes::run(&args, session),
+            Self::Gc(args) => gc::run(&args, session),
             Self::Adopt(args) => adopt::run(&args, session),
         }
     }

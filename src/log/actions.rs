@@ -123,7 +123,7 @@ fn unencoded(error: serde_json::Error) -> Error {
 }
 
 /// What the action `name` says; `None` for one that no state holds.
-fn action<'a>(name: &str, value: &'a str) -> Result<Option<Action>> {
+fn action(name: &str, value: &str) -> Result<Option<Action>> {
     fn read<'a, T: Deserialize<'a>>(name: &str, value: &'a str) -> Result<T> {
         let broken = |e| Error::corrupt(format!("an action {name} cannot be understood")).with_source(e);
         serde_json::from_str(value).map_err(broken)

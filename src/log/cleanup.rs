@@ -172,7 +172,8 @@ impl Log {
     }
 }
 
-fn millis(time: Duration) -> i64 {
+/// A length of time for comparing with moments in milliseconds since 1970 UTC.
+pub(super) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -104,7 +104,11 @@ impl Log {
         let files = checkpoint_files(listing, version);
         let Some(base) = base(listing, version) else {
             let mut found = Rest::default();
-            return match self.checkpoint_actions(&files, |action| Ok(drop(found.take(action)))).await {
+            let take = |action| {
+                found.take(action);
+                Ok(())
+            };
+            return match self.checkpoint_actions(&files, take).await {
                 Err(e) if e.kind() == ErrorKind::Corrupt => Ok(Some(e.message().to_string())),
                 Err(e) => Err(e),
                 Ok(()) => self.kernel_difference(&files, version, &found).await,
@@ -167,7 +171,7 @@ impl Log {
     /// The kernel asks the machine's clock, whichever was passed in.
     fn expired_before(&self, retention: Duration) -> i64 {
         let millis = self.world.clock.unix_millis().max(SystemClock.unix_millis());
-        millis.saturating_sub(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX))
+        millis.saturating_sub(super::cleanup::millis(retention))
     }
 }
 

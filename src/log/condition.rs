@@ -54,13 +54,13 @@ impl Log {
     pub async fn condition(&self) -> Result<Condition> {
         let log = self.plain();
         let listing = log.list(0).await?;
-        if listing.head().is_none() {
+        let Some(head) = listing.head() else {
             return match &listing.others {
                 None => Ok(Condition::Absent),
                 Some((version, name)) => Ok(Condition::Lost(lost_entry(*version, name))),
             };
-        }
-        if let Err(e) = listing.check_newest() {
+        };
+        if let Err(e) = listing.check_leads() {
             return Ok(Condition::Lost(e));
         }
         let mut why = log.hint_fault(&listing).await?.map(|fault| fault.message);
@@ -79,7 +79,7 @@ impl Log {
             let seen: HashSet<u64> = whole.iter().skip(passed).copied().collect();
             let is_plain = why.is_none() && passed == 0;
             let reason = why.as_deref().unwrap_or("the newest checkpoint cannot be read");
-            let candidate = if is_plain { log.clone() } else { log.past(&seen, reason) };
+            let candidate = if is_plain { log.clone() } else { log.past(head, &seen, reason) };
             let loaded = match candidate.whole_facts().await {
                 Err(e) if e.kind() == ErrorKind::Corrupt => Err(e),
                 other => Ok(other?),
@@ -138,11 +138,12 @@ impl Log {
         Ok(facts)
     }
 
-    /// This log without the checkpoints that are not `seen`, the hint, and all that repeats what entries say.
-    fn past(&self, seen: &HashSet<u64>, why: &str) -> Self {
+    /// This log without the checkpoints up to `newest` that are not `seen`, the hint, and all that repeats what entries
+    /// say. A checkpoint that is written later is seen.
+    fn past(&self, newest: u64, seen: &HashSet<u64>, why: &str) -> Self {
         let seen = seen.clone();
         let hides: Hides = Arc::new(move |name: &str| match LogName::parse(name) {
-            Some(LogName::Checkpoint(version, _)) => !seen.contains(&version),
+            Some(LogName::Checkpoint(version, _)) => version <= newest && !seen.contains(&version),
             Some(LogName::Checksum(_) | LogName::Compacted(_)) => true,
             Some(LogName::Entry(_)) => false,
             None => name == LAST_CHECKPOINT,
@@ -155,7 +156,7 @@ impl Log {
     /// How the checkpoint of `newest` contradicts what lies below it; `None` when it does not, or that cannot be told.
     async fn contradiction(&self, listing: &Listing, seen: &HashSet<u64>, newest: u64) -> Result<Option<String>> {
         let below: HashSet<u64> = seen.iter().copied().filter(|version| *version != newest).collect();
-        let (with, without) = (self.past(seen, ""), self.past(&below, ""));
+        let (with, without) = (self.past(newest, seen, ""), self.past(newest, &below, ""));
         let told = |gist: Result<Gist>| match gist {
             Err(e) if e.kind() == ErrorKind::Corrupt => Ok(None),
             other => other.map(Some),
@@ -219,8 +220,9 @@ impl Gist {
 }
 
 impl Listing {
-    /// Refuses a log of which the newest version's entry is lost.
-    pub(super) fn check_newest(&self) -> Result<()> {
+    /// Refuses a log whose names do not lead from its beginning, or from a checkpoint, to its newest version: a replay
+    /// may take what is left for the whole.
+    pub(super) fn check_leads(&self) -> Result<()> {
         let Some(head) = self.head() else { return Ok(()) };
         if let Some((version, name)) = self.others.as_ref().filter(|(version, _)| *version > head) {
             return Err(lost_entry(*version, name));
@@ -230,7 +232,11 @@ impl Listing {
                 "the log entry of version {head} is missing, though there is a checkpoint of it"
             )));
         }
-        Ok(())
+        let first = self.checkpoints.last().map_or(0, |checkpoint| checkpoint + 1);
+        match (first..head).find(|version| !self.versions.contains(version)) {
+            Some(missing) => Err(Error::corrupt(format!("the log entry of version {missing} is missing"))),
+            None => Ok(()),
+        }
     }
 }
 

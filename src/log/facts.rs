@@ -141,10 +141,10 @@ impl Log {
             }
             return Ok(Facts::absent(checked));
         }
-        if listing.check_newest().is_err() {
+        if listing.check_leads().is_err() {
             // An entry that was put while names were listed may have been missed.
             listing = self.list(0).await?;
-            listing.check_newest()?;
+            listing.check_leads()?;
         }
         let replayed = match self.kernel.replay(None).await {
             Err(e) if e.kind() == ErrorKind::Corrupt => return Err(self.diagnose(&listing, e).await),

@@ -61,7 +61,8 @@ const FEATURES: &[(&str, Answer)] = &[
     // After a reload no file is older than the schema, so no change of a type is left to note.
     ("typeWidening", Kept),
     ("typeWidening-preview", Kept),
-    // The kernel writes checkpoints as the table wants them, of the head only, and nothing is cleaned up.
+    // The kernel writes checkpoints as the table wants them; log clean-up leaves tables with the second one alone, and garbage
+    // is looked for only where every feature is known.
     ("v2Checkpoint", Kept),
     ("checkpointProtection", Kept),
     ("vacuumProtocolCheck", Kept),

@@ -10,11 +10,12 @@ use percent_encoding::percent_decode_str;
 use twox_hash::XxHash3_128;
 
 use super::actions::Action;
+use super::cleanup::millis;
 use super::compare::checkpoint_files;
 use super::names::LogName;
-use super::{Facts, LOG_DIR, Listing, Log};
+use super::{Facts, LOG_DIR, Log};
 use crate::continuity::stamp::FILE_PREFIX;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::store_error;
 
 /// A file that no version names is left alone at least this long, whatever the table's retention: a writer may be about
@@ -22,6 +23,8 @@ use crate::store::store_error;
 const LEAST_AGE: Duration = Duration::from_secs(60 * 60);
 /// Files as much younger than the clock tells that one of both clocks is wrong.
 const MOST_SKEW: Duration = Duration::from_secs(5 * 60);
+/// How many files are deleted at once.
+const CHUNK: usize = 256;
 const CHANGE_DATA: &str = "_change_data";
 
 /// Why a file is garbage.
@@ -87,7 +90,7 @@ impl Log {
         let facts = self.facts().await?;
         let (Some(head), Some(metadata)) = (facts.version, &facts.metadata) else {
             return Err(Error::new(
-                crate::error::ErrorKind::Internal,
+                ErrorKind::Internal,
                 format!("no such table: {} has no Delta log", self.location().uri()),
             ));
         };
@@ -130,21 +133,18 @@ impl Log {
                 "the log entries below version {first} are gone, and no checkpoint stands for them; see `cutover verify`"
             )));
         }
-        let older = base.filter(|_| first > 0);
-        let before_base = first..=older.unwrap_or(0);
-        if older.is_some() {
-            self.entry_actions(before_base, |_, actions| Ok(garbage.take(actions))).await?;
+        let mut take = |_, actions| {
+            garbage.take(actions);
+            Ok(())
+        };
+        if first > 0
+            && let Some(base) = base
+        {
+            self.entry_actions(first..=base, &mut take).await?;
+            self.checkpoint_actions(&checkpoint_files(&listing, base), |action| take(base, vec![action])).await?;
+            return self.entry_actions(base + 1..=head, take).await;
         }
-        if let Some(base) = older {
-            self.overlay(&listing, base, garbage).await?;
-        }
-        let rest = older.map_or(0, |base| base + 1)..=head;
-        self.entry_actions(rest, |_, actions| Ok(garbage.take(actions))).await
-    }
-
-    async fn overlay(&self, listing: &Listing, base: u64, garbage: &mut Garbage) -> Result<()> {
-        let take = |action| Ok(garbage.take(vec![action]));
-        self.checkpoint_actions(&checkpoint_files(listing, base), take).await
+        self.entry_actions(0..=head, take).await
     }
 
     /// The files of `garbage`, listed again.
@@ -176,9 +176,6 @@ impl Log {
         Ok(())
     }
 }
-
-/// How many files are deleted at once.
-const CHUNK: usize = 256;
 
 impl Garbage {
     /// Takes in the actions of one commit, or one of a checkpoint.
@@ -256,10 +253,6 @@ fn is_staged(path: &Path) -> bool {
 
 fn hash(path: &str) -> u128 {
     XxHash3_128::oneshot(path.as_bytes())
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn unlisted(error: StoreError) -> Error {

@@ -380,6 +380,9 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
         }
         (_, Some(kind)) => (kind, "the log cannot be read, or its checkpoint not be written, for now"),
         (E::IOError(_) | E::Reqwest(_), _) => (ErrorKind::Unavailable, "the log cannot be read for now"),
+        (E::FileAlreadyExists(_), _) => {
+            (ErrorKind::Unavailable, "the storage says that a file of the log which replaces another is there already")
+        }
         (E::MissingMetadata | E::MissingMetadataAndProtocol, _) => {
             (ErrorKind::Corrupt, "the log cannot be replayed: none of it holds the table's metadata")
         }

@@ -57,7 +57,12 @@ impl HttpService for Line {
         let (parts, body) = response.into_parts();
         let body = body.bytes().await?;
         let code = named.or_else(|| code_in(&body)).unwrap_or_default();
-        match meaning(status.as_u16(), &code) {
+        // An answer to HEAD has no body; without one S3 answers 400 to credentials alone.
+        let meant = match (status.as_u16(), method.as_str()) {
+            (400, "HEAD") => Some(Denial::Credentials),
+            (status, _) => meaning(status, &code),
+        };
+        match meant {
             Some(denial) => {
                 let mut answer = format!("{}: {status} {code}", asked()).trim_end().to_string();
                 if let Some(region) = region.filter(|_| denial == Denial::Region) {

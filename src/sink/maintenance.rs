@@ -121,6 +121,10 @@ impl Maintenance {
         self.task = Some(tokio::spawn(work.run(round, self.compared.clone())));
     }
 
+    pub(super) fn is_under_way(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
     /// Takes what a round that ended has to tell; never waits.
     pub(super) fn take_ended(&mut self, facts: &mut Facts) {
         if let Some(ended) = self.task.as_mut().and_then(FutureExt::now_or_never) {

@@ -381,6 +381,11 @@ impl Sink {
         self.core.maintenance.now(&self.core.log, &mut self.core.facts, &self.claim).await
     }
 
+    /// Whether maintenance is under way beside the commits.
+    pub fn is_maintaining(&self) -> bool {
+        self.core.maintenance.is_under_way()
+    }
+
     /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
     pub async fn rest(&mut self) {
         self.core.maintenance.rest(&mut self.core.facts).await;

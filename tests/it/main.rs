@@ -19,6 +19,7 @@ mod golden;
 mod histories;
 mod interplay;
 mod kills;
+mod maintenance;
 mod object_stores;
 mod partitions;
 mod program;

@@ -83,8 +83,8 @@ impl Golden {
     /// The commands that read know that the table is not ours, and the default leaves it alone.
     fn look(&mut self) {
         let (codes, words) = match self.must {
-            Must::Refuse { code: 3, .. } => ([4, 0, 3, 3], ["not ours", "", "restore", "restore"]),
-            Must::Refuse { reason: "but no Delta log", .. } => ([1, 1, 1, 1], ["has no Delta log"; 4]),
+            Must::Repair { code: 3, .. } => ([4, 0, 3, 3], ["not ours", "", "cutover reset", "cutover reset"]),
+            Must::Repair { .. } => ([1, 1, 1, 1], ["has no Delta log"; 4]),
             Must::Reload | Must::Refuse { .. } => ([4, 0, 5, 5], ["not ours", "foreign", "not ours", "not ours"]),
         };
         for (command, (code, word)) in
@@ -96,7 +96,11 @@ impl Golden {
             self.run(&[command, "table", "-o", format], code, "");
         }
         // A table that would be refused anyway may be refused for that.
-        let (code, remedy) = if let Must::Refuse { code, remedy, .. } = self.must { (code, remedy) } else { (5, "") };
+        let (code, remedy) = match self.must {
+            Must::Refuse { code, remedy, .. } => (code, remedy),
+            Must::Repair { code, .. } => (code, "cutover reset"),
+            Must::Reload => (5, ""),
+        };
         let said = self.run(&["run", "--once", UNSYNCED], code, "").stderr;
         let is_helpful =
             said.contains("set on_existing = \"truncate\"") || (!remedy.is_empty() && said.contains(remedy));
@@ -117,6 +121,13 @@ impl Golden {
                 self.expect_untouched("the refusal");
                 self.is_refused = true;
             }
+            Must::Repair { code, reason } => {
+                let said = self.run(&["run", "--once", UNSYNCED, TRUNCATE], code, reason).stderr;
+                self.expect_untouched("the refusal");
+                let flag: &[&str] = if said.contains("--rebuild-log") { &["--rebuild-log"] } else { &[] };
+                let args = [&["reset", "lake", "--yes", UNSYNCED, TRUNCATE], flag].concat();
+                self.run(&args, 0, "generation 1, cutover step 10");
+            }
         }
     }
 
@@ -128,7 +139,9 @@ impl Golden {
         self.run(&["run", "--once", UNSYNCED], 0, "last step 12");
         self.run(&["verify", "table", "--deep"], 0, "healthy");
         self.run(&["show", "table", "-o", "json"], 0, "\"generation\":1");
-        self.run(&["history", "table"], 0, "foreign");
+        // Of a table whose log is gone nothing of others is left.
+        let others = if let Must::Repair { .. } = self.must { "reload" } else { "foreign" };
+        self.run(&["history", "table"], 0, others);
         let rows = self.run(&["state", "table"], 0, "").stdout.lines().count();
         self.expect(rows == STATE, || format!("its state has {rows} rows, not {STATE}"));
     }

@@ -5,6 +5,8 @@
 pub(super) enum Must {
     Reload,
     Refuse { code: i32, reason: &'static str, remedy: &'static str },
+    /// Refuse it, and name the reset that then loads it.
+    Repair { code: i32, reason: &'static str },
 }
 
 pub(super) const RELOAD: Must = Must::Reload;
@@ -16,14 +18,14 @@ const FORGETFUL: Must = incompatible("delta.setTransactionRetentionDuration", "U
 const NO_SCHEMA: Must = damaged("missing field `schemaString`");
 const NO_METADATA: Must = damaged("none of it holds the table's metadata");
 const BAD_CHECKPOINT: Must = damaged("the log cannot be replayed from its checkpoint of version 10");
-const NO_LOG: Must = Must::Refuse { code: 5, reason: "but no Delta log", remedy: "restore its _delta_log" };
+const NO_LOG: Must = Must::Repair { code: 5, reason: "but no Delta log" };
 
 const fn incompatible(reason: &'static str, remedy: &'static str) -> Must {
     Must::Refuse { code: 5, reason, remedy }
 }
 
 const fn damaged(reason: &'static str) -> Must {
-    Must::Refuse { code: 3, reason, remedy: "restore the damaged files of _delta_log" }
+    Must::Repair { code: 3, reason }
 }
 
 /// What each table must do; those of tests/golden begin with the name of the engine that made them.

@@ -16,7 +16,7 @@ use crate::world::{changes, settings, state, step, view};
 
 /// What a writer does, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Deed {
+pub(super) enum Deed {
     Create,
     Claim,
     Append,
@@ -25,7 +25,8 @@ enum Deed {
     Checkpoint,
 }
 
-const DEEDS: [Deed; 6] = [Deed::Create, Deed::Claim, Deed::Append, Deed::Reload, Deed::Follow, Deed::Checkpoint];
+pub(super) const DEEDS: [Deed; 6] =
+    [Deed::Create, Deed::Claim, Deed::Append, Deed::Reload, Deed::Follow, Deed::Checkpoint];
 
 /// What happens to the request that counts.
 const FAULTS: [(&str, Act, usize); 11] = [
@@ -86,7 +87,7 @@ async fn hold(location: &Location, world: &World) -> Result<Sink> {
 }
 
 /// Does a deed; done again it changes nothing.
-async fn perform(deed: Deed, sink: &mut Option<Sink>, location: &Location, world: &World) -> Result<()> {
+pub(super) async fn perform(deed: Deed, sink: &mut Option<Sink>, location: &Location, world: &World) -> Result<()> {
     if sink.is_none() || matches!(deed, Deed::Create | Deed::Claim) {
         *sink = None;
         *sink = Some(hold(location, world).await?);

@@ -1,5 +1,6 @@
 //! Tables in object stores: against a local S3 server, with a proxy before it that breaks requests.
 
+mod azure;
 mod matrix;
 mod proxy;
 pub(crate) mod server;
@@ -120,7 +121,7 @@ async fn what_does_not_pass_ends_at_once_and_names_the_remedy() {
         (403, "RequestTimeTooSkewed", "clock"),
         (301, "PermanentRedirect", "another region"),
     ] {
-        // HEAD has no body that could say more.
+        // An answer to HEAD has no body that could say more.
         for method in ["PUT", "GET"] {
             lake.proxy.breaks(method, "", Act::Answer(status, code), usize::MAX);
         }
