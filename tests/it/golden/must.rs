@@ -4,9 +4,16 @@
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Must {
     Reload,
-    Refuse { code: i32, reason: &'static str, remedy: &'static str },
+    Refuse {
+        code: i32,
+        reason: &'static str,
+        remedy: &'static str,
+    },
     /// Refuse it, and name the reset that then loads it.
-    Repair { code: i32, reason: &'static str },
+    Repair {
+        code: i32,
+        reason: &'static str,
+    },
 }
 
 pub(super) const RELOAD: Must = Must::Reload;

@@ -169,7 +169,7 @@ impl Oracle {
         }
         rows.sort();
         let before = std::mem::take(&mut self.metadata);
-        self.metadata = all("metaData").last().cloned().unwrap_or_else(|| before.clone());
+        self.metadata = all("metaData").next_back().cloned().unwrap_or_else(|| before.clone());
         match stamp {
             None => Ok(()),
             Some(stamp) => {

@@ -149,7 +149,7 @@ impl Schedule {
         if self.processes.iter().filter(|p| matches!(p.role, Role::Writer(_))).count() >= 2 {
             return Ok(());
         }
-        let honesty = match self.stage.below(24) {
+        let honesty = match self.stage.below(12) {
             _ if !self.oracle.is_ours => Honesty::Sound,
             0 => Honesty::Forgetful,
             1 => Honesty::Rewound,
