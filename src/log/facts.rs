@@ -225,7 +225,7 @@ impl Log {
     /// The same; `None` where the log was cleaned up so far that nobody can tell.
     async fn live_map_where_kept(&self, version: u64) -> Result<Option<HashMap<FileId, Live>>> {
         match self.live_map_at(version).await {
-            Err(e) if e.kind() == ErrorKind::Unavailable => Err(e),
+            Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => Err(e),
             found => Ok(found.ok()),
         }
     }
@@ -347,7 +347,7 @@ impl Log {
             if needs_table {
                 match self.kernel.replay(Some(before)).await {
                     Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
-                    Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                    Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => return Err(e),
                     Err(_) if !changed => {}
                     Err(_) => {
                         return Ok(Some(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{Either, select};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -94,6 +94,19 @@ impl Patience {
     }
 }
 
+/// A listing that names an object again where its next page begins names it once.
+fn each_once(listed: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    let mut last: Option<Path> = None;
+    let is_new = move |object: &ObjectMeta| {
+        let is_new = last.as_ref() != Some(&object.location);
+        if is_new {
+            last = Some(object.location.clone());
+        }
+        std::future::ready(is_new)
+    };
+    listed.try_filter(is_new).boxed()
+}
+
 /// A store whose calls end.
 pub(super) struct PatientStore {
     inner: Arc<dyn ObjectStore>,
@@ -152,11 +165,11 @@ impl ObjectStore for PatientStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list(prefix))
+        self.patience.paced("a listing", each_once(self.inner.list(prefix)))
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.patience.paced("a listing", self.inner.list_with_offset(prefix, offset))
+        self.patience.paced("a listing", each_once(self.inner.list_with_offset(prefix, offset)))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
