@@ -22,6 +22,13 @@ const TAIL: usize = 60;
 /// After so many broken seeds the rest would say no more.
 const MOST_BROKEN: usize = 5;
 
+/// Seeds that broke a rule once, and what they found. A change of the simulation gives them other histories.
+const REGRESSIONS: &[(u64, &str)] = &[
+    (49, "a table that was loaded between two listings was refused as a folder without a log"),
+    (63, "a listing that named entries twice was taken for a log that does not load"),
+    (147, "credentials that expired while the newest commits were judged were taken for a loss of continuity"),
+];
+
 fn played(seed: u64) -> Played {
     // All but the kernel runs on this thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -38,11 +45,13 @@ fn told(seed: u64, played: &Played) -> Option<String> {
 
 #[test]
 fn seeds_of_faults_break_no_rule() {
-    let first: u64 = std::env::var("CUTOVER_SEED").map_or(1, |text| text.parse().unwrap());
+    let given: Option<u64> = std::env::var("CUTOVER_SEED").ok().map(|text| text.parse().unwrap());
+    let first = given.unwrap_or(1);
     let seeds = size("CUTOVER_SEEDS", 30);
     let (mut faults, mut fewest, mut versions, mut fired) = (0, u64::MAX, 0, BTreeMap::new());
     let mut broken = Vec::new();
-    for seed in first..first + seeds {
+    let again = REGRESSIONS.iter().map(|(seed, _)| *seed).filter(|_| given.is_none());
+    for seed in again.chain(first..first + seeds) {
         let played = played(seed);
         broken.extend(told(seed, &played));
         if broken.len() == MOST_BROKEN {
