@@ -7,6 +7,7 @@
 # Each round has its own seed, printed before it and by each test; CUTOVER_SEED=… repeats what a test decided, but not
 # what the machine did meanwhile. CUTOVER_PYTHON names the readers' interpreter; without it tests/run.sh installs them.
 # CUTOVER_SECOND_CRASHES=1000000 takes every second crash inside the recovery from every first one, which takes hours.
+# That the simulation notices a protocol that lacks a rule is shown by tests/mutants.sh, which takes an hour by itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-60}
@@ -17,6 +18,7 @@ export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PR
 export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
 export CUTOVER_COLUMNS=${CUTOVER_COLUMNS:-10000}
 export CUTOVER_JOB_APPENDS=${CUTOVER_JOB_APPENDS:-500} CUTOVER_COMMITS=${CUTOVER_COMMITS:-10000}
+export CUTOVER_SEEDS=${CUTOVER_SEEDS:-20000} CUTOVER_SEEDS_TWICE=${CUTOVER_SEEDS_TWICE:-100}
 export CUTOVER_HISTORIES=${CUTOVER_HISTORIES:-10000} CUTOVER_LOGS=${CUTOVER_LOGS:-400}
 export CUTOVER_DAMAGES=${CUTOVER_DAMAGES:-1000} CUTOVER_CRASH_EVERY=${CUTOVER_CRASH_EVERY:-1}
 export CUTOVER_SECOND_CRASHES=${CUTOVER_SECOND_CRASHES:-20000} CUTOVER_TROUBLES=${CUTOVER_TROUBLES:-1000000}
@@ -42,6 +44,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run readers::
     run kills:: object_stores:: full_disk::
     run crashes:: ambiguity:: troubles:: disk::
+    CUTOVER_SEED=$((CUTOVER_SEED * 1000)) run simulation::
     run types::
     run partitions::
     run changes::

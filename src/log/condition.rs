@@ -155,7 +155,7 @@ impl Log {
 
     /// The facts, if every reader comes to them: the files can be told, too.
     async fn whole_facts(&self) -> Result<Facts> {
-        let facts = self.facts_unexplained().await?;
+        let facts = self.facts_at_once().await?;
         if let Some(version) = facts.version {
             self.gist(version).await?;
         }

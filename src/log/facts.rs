@@ -110,18 +110,30 @@ impl Log {
     /// Refused: a folder that has files but no log; a table whose features our commits do not keep. Corrupt: a log
     /// that cannot be replayed, or whose newest entry is torn; the message names the command that repairs it.
     pub async fn facts(&self) -> Result<Facts> {
-        match self.facts_unexplained().await {
-            Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
+        match self.facts_at_once().await {
+            // Damage stays; a listing that names entries twice, or others cleaned up behind, does not.
+            Err(e) if e.kind() == ErrorKind::Corrupt => match self.facts_at_once().await {
+                Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
+                other => other,
+            },
             other => other,
         }
     }
 
     /// The same, where a log that does not load has no remedy yet.
-    pub(super) async fn facts_unexplained(&self) -> Result<Facts> {
+    pub(super) async fn facts_at_once(&self) -> Result<Facts> {
         let checked = self.world.clock.boot();
-        let listing = self.list(0).await?;
+        let mut listing = self.list(0).await?;
+        let mut stray = None;
         if listing.head().is_none() {
-            if let Some(object) = self.object_without_log().await? {
+            stray = self.object_without_log().await?;
+            if stray.is_some() {
+                // Others may have loaded the table since: its log is there before such files are.
+                listing = self.list(0).await?;
+            }
+        }
+        if listing.head().is_none() {
+            if let Some(object) = stray {
                 return Err(Error::refused(format!(
                     "the folder {} has files ({object} among them) but no Delta log; restore its _delta_log, or replace it with `cutover reset --rebuild-log`, or choose an empty folder or a Delta table",
                     self.location().uri()
@@ -203,6 +215,14 @@ impl Log {
             files.insert(file.into_id(), live);
         };
         self.kernel.live_files(version, HashMap::new(), take).await
+    }
+
+    /// The same; `None` where the log was cleaned up so far that nobody can tell.
+    async fn live_map_where_kept(&self, version: u64) -> Result<Option<HashMap<FileId, Live>>> {
+        match self.live_map_at(version).await {
+            Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => Err(e),
+            found => Ok(found.ok()),
+        }
     }
 
     /// What the log says at `version`, or at its head, by a replay from its newest checkpoint on.
@@ -322,7 +342,7 @@ impl Log {
             if needs_table {
                 match self.kernel.replay(Some(before)).await {
                     Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
-                    Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                    Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => return Err(e),
                     Err(_) if !changed => {}
                     Err(_) => {
                         return Ok(Some(
@@ -333,7 +353,7 @@ impl Log {
             }
             if kind.is_none()
                 && needs_files
-                && let Ok(files) = self.live_map_at(before).await
+                && let Some(files) = self.live_map_where_kept(before).await?
             {
                 history.know_live_files(|| files);
             }
@@ -341,8 +361,12 @@ impl Log {
         history.know_as_ours();
         for commit in since {
             history.fold(commit);
-            if commit.version == first.version && kind.is_some() && needs_files && history.live().is_none() {
-                let files = self.live_map_at(first.version).await?;
+            if commit.version == first.version
+                && kind.is_some()
+                && needs_files
+                && history.live().is_none()
+                && let Some(files) = self.live_map_where_kept(first.version).await?
+            {
                 history.know_live_files(|| files);
             }
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{Either, select};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -93,6 +93,19 @@ impl Patience {
         .fuse()
         .boxed()
     }
+}
+
+/// A listing that names an object again where its next page begins names it once.
+fn each_once(listed: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+    let mut last: Option<Path> = None;
+    let is_new = move |object: &ObjectMeta| {
+        let is_new = last.as_ref() != Some(&object.location);
+        if is_new {
+            last = Some(object.location.clone());
+        }
+        std::future::ready(is_new)
+    };
+    listed.try_filter(is_new).boxed()
 }
 
 /// A store whose calls end.

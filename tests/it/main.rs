@@ -32,6 +32,7 @@ mod readers;
 mod rebuild;
 mod sample;
 mod schema_change;
+mod simulation;
 mod sink;
 mod tables;
 mod tidy;

@@ -50,6 +50,10 @@ impl Chance {
         let drawn = || u64::from_str_radix(&Ids::from_system().draw()[..8], 16).unwrap();
         let seed = std::env::var("CUTOVER_SEED").map_or_else(|_| drawn(), |text| text.parse().unwrap());
         eprintln!("{test}: CUTOVER_SEED={seed}");
+        Self::from_seed(seed)
+    }
+
+    pub(crate) fn from_seed(seed: u64) -> Self {
         Self { seed, state: seed }
     }
 

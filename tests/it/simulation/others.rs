@@ -1,0 +1,163 @@
+//! What a foreign writer does to the table, between two calls of ours.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use object_store::{PutMode, PutOptions};
+use parquet::arrow::ArrowWriter;
+use serde_json::{Value, json};
+
+use super::oracle::{Oracle, Row};
+use super::storage::Storage;
+use super::time::Time;
+use crate::program::Chance;
+use crate::tables::entry;
+use crate::world::view;
+
+/// Removed and unknown files are deleted after this long, as engines have it.
+const RETENTION_MILLIS: i64 = 7 * 24 * 3600 * 1000;
+
+/// Somebody else's hand on the table; knows no more than the table says.
+pub(super) struct Foreign<'a> {
+    pub(super) oracle: &'a mut Oracle,
+    pub(super) storage: &'a Storage,
+    pub(super) time: &'a Time,
+    pub(super) chance: &'a mut Chance,
+}
+
+fn data_file(rows: &[Row]) -> Vec<u8> {
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.generation))),
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.change.0))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|r| &r.change.1))),
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.change.2))),
+        Arc::new(StringArray::from_iter(rows.iter().map(|r| r.change.3.as_ref()))),
+    ];
+    let batch = RecordBatch::try_new(view().changelog_schema(), columns).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
+impl Foreign<'_> {
+    /// A table of somebody else's, before anything of ours.
+    pub(super) fn create(&mut self) -> &'static str {
+        let schema = json!({"type": "struct", "fields": [
+            {"name": "id", "type": "long", "nullable": true, "metadata": {}},
+            {"name": "name", "type": "string", "nullable": true, "metadata": {}}]});
+        let metadata = json!({"id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9", "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema.to_string(), "partitionColumns": [], "createdTime": 1, "configuration": {"owner": "them"}});
+        let mut actions =
+            vec![json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}), json!({ "metaData": metadata })];
+        for _ in 0..self.chance.below(3) {
+            let row = Row { generation: 0, change: (0, "i".into(), 1, Some("theirs".into())) };
+            actions.push(self.add(&[row], true));
+        }
+        self.commit("CREATE TABLE", actions);
+        "CREATE TABLE"
+    }
+
+    /// Something that no reader of rows notices; what it was.
+    pub(super) fn maintain(&mut self) -> &'static str {
+        match self.chance.below(5) {
+            0 | 1 => self.optimize(),
+            2 => self.vacuum(),
+            3 => self.set_property("owner.note"),
+            _ => {
+                self.commit("COMPUTE STATS", vec![json!({"txn": {"appId": "theirs", "version": 1}})]);
+                "an empty commit"
+            }
+        }
+    }
+
+    /// Something after which the table is not what our commits made it; what it was.
+    pub(super) fn drift(&mut self) -> &'static str {
+        let what = match self.chance.below(3) {
+            0 | 1 => {
+                let row = Row { generation: 1, change: (1, "i".into(), 999, Some("theirs".into())) };
+                let action = self.add(&[row], true);
+                self.commit("WRITE", vec![action]);
+                "an append of others"
+            }
+            _ => {
+                let mut metadata = self.oracle.metadata.clone();
+                metadata["configuration"]["cutover.step"] = "1".into();
+                self.commit("SET TBLPROPERTIES", vec![json!({ "metaData": metadata })]);
+                "a changed property"
+            }
+        };
+        self.oracle.drift = Some(what);
+        self.oracle.drifts += 1;
+        what
+    }
+
+    fn optimize(&mut self) -> &'static str {
+        let chosen: Vec<_> = self.oracle.live.values().filter(|_| self.chance.one_in(2)).cloned().collect();
+        if chosen.is_empty() {
+            return "nothing to compact";
+        }
+        let rows: Vec<Row> = chosen.iter().flat_map(|f| f.rows.iter().cloned()).collect();
+        let mut actions: Vec<Value> = chosen.iter().map(|f| crate::tables::remove(&f.add, false)).collect();
+        for action in &mut actions {
+            action["remove"]["deletionTimestamp"] = self.time.unix_millis().into();
+        }
+        actions.push(self.add(&rows, false));
+        self.commit("OPTIMIZE", actions);
+        "OPTIMIZE"
+    }
+
+    /// Deletes what no version of the retention needs; what is not committed is old enough, too.
+    fn vacuum(&mut self) -> &'static str {
+        self.commit("VACUUM START", vec![]);
+        let limit = self.time.unix_millis() - RETENTION_MILLIS;
+        for (path, written) in self.storage.dated() {
+            if path.starts_with("_delta_log/") || self.oracle.live.contains_key(&path) {
+                continue;
+            }
+            if self.oracle.removed.get(&path).copied().unwrap_or(written) < limit {
+                self.storage.remove(&path);
+            }
+        }
+        self.commit("VACUUM END", vec![]);
+        "VACUUM"
+    }
+
+    fn set_property(&mut self, key: &str) -> &'static str {
+        let mut metadata = self.oracle.metadata.clone();
+        metadata["configuration"][key] = self.chance.below(9).to_string().into();
+        self.commit("SET TBLPROPERTIES", vec![json!({ "metaData": metadata })]);
+        "SET TBLPROPERTIES"
+    }
+
+    /// Deletes entries that `checkpoint` stands for.
+    pub(super) fn clean(&mut self, checkpoint: u64) -> &'static str {
+        let end = self.chance.below(checkpoint + 1);
+        for version in 0..end {
+            self.storage.remove(&entry(version));
+        }
+        "a checkpoint, and entries below it are deleted"
+    }
+
+    fn add(&mut self, rows: &[Row], data_change: bool) -> Value {
+        let bytes = data_file(rows);
+        let path = format!("part-{}-{}.parquet", self.oracle.entries.len(), self.chance.below(1 << 40));
+        let add = json!({"add": {"path": path, "partitionValues": {}, "size": bytes.len(), "dataChange": data_change,
+            "modificationTime": self.time.unix_millis(), "stats": json!({"numRecords": rows.len()}).to_string()}});
+        self.storage.poke(&path, bytes, PutOptions::default());
+        add
+    }
+
+    fn commit(&mut self, operation: &str, actions: Vec<Value>) {
+        let version = self.oracle.head.map_or(0, |head| head + 1) + self.pending();
+        let info = json!({"commitInfo": {"operation": operation, "timestamp": self.time.unix_millis()}});
+        let lines: String = std::iter::once(info).chain(actions).map(|action| format!("{action}\n")).collect();
+        let is_put = self.storage.poke(&entry(version), lines.into_bytes(), PutMode::Create.into());
+        assert!(is_put, "version {version} is free while nobody else moves");
+        self.oracle.foreign.insert(version);
+    }
+
+    /// Versions of this writer that the oracle has not read yet.
+    fn pending(&self) -> u64 {
+        self.oracle.foreign.iter().filter(|v| self.oracle.head.is_none_or(|head| **v > head)).count() as u64
+    }
+}

@@ -1,0 +1,458 @@
+//! Who moves next: one seed decides about every call, fault, crash and moment.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use cutover::continuity::plan::OnExisting;
+use cutover::log::Log;
+use cutover::{ErrorKind, Location, Result};
+use object_store::ObjectStore;
+
+use super::feed::{Feed, Honesty};
+use super::gate::{Gate, Pass, Ticket};
+use super::oracle::{Oracle, Violation, fold};
+use super::others::Foreign;
+use super::process::{Ended, Process, Role, Stage};
+use super::storage::Storage;
+use super::time::{Home, Time};
+use crate::program::Chance;
+use crate::world::world;
+
+/// Fewer moves are no simulation; more come until there were faults enough.
+const MOVES: u64 = 350;
+/// Faults that each seed meets.
+const FAULTS: u64 = 20;
+/// Everything that was fed is committed, or an end that has a name is reached, within this time of a sound storage.
+const QUIET: Duration = Duration::from_secs(600);
+/// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
+const STILL: Duration = Duration::from_secs(120);
+
+/// What a seed led to.
+#[derive(Debug)]
+pub(super) struct Played {
+    pub(super) history: Vec<String>,
+    pub(super) faults: u64,
+    pub(super) fired: BTreeMap<&'static str, u64>,
+    pub(super) versions: u64,
+    pub(super) violation: Option<Violation>,
+}
+
+/// Plays `seed`.
+pub(super) async fn play(seed: u64) -> Played {
+    let mut schedule = Schedule::new(seed);
+    let violation = schedule.play().await.err();
+    let stage = &schedule.stage;
+    Played {
+        history: std::mem::take(&mut stage.history.lock().unwrap()),
+        faults: stage.faults.load(Ordering::Relaxed),
+        fired: stage.fired.lock().unwrap().clone(),
+        versions: schedule.oracle.head.map_or(0, |head| head + 1),
+        violation,
+    }
+}
+
+struct Schedule {
+    stage: Arc<Stage>,
+    oracle: Oracle,
+    processes: Vec<Process>,
+    /// The stores of processes that are gone, whose late puts may yet arrive.
+    gone: Vec<crate::faults::FaultStore>,
+    begun: usize,
+    resets: u64,
+}
+
+impl Schedule {
+    fn new(seed: u64) -> Self {
+        let home = Home::here();
+        let time = Arc::new(Time::new(home));
+        let mut chance = Chance::from_seed(seed);
+        let feed = Feed::new(&mut chance);
+        let rates = (3 + chance.below(10), 20 + chance.below(100));
+        let on_existing = if chance.one_in(4) { OnExisting::Truncate } else { OnExisting::Error };
+        let heartbeat = chance.one_in(3).then_some(Duration::from_secs(5));
+        let log_retention = chance.one_in(2).then_some("interval 2 hours");
+        let stage = Stage {
+            seed,
+            gate: Arc::new(Gate::new(home)),
+            storage: Arc::new(Storage::new(Arc::clone(&time))),
+            time,
+            feed: Arc::new(Mutex::new(feed)),
+            chance: Arc::new(Mutex::new(chance)),
+            rates,
+            is_calm: Arc::new(AtomicBool::new(false)),
+            history: Arc::default(),
+            faults: Arc::new(AtomicU64::new(0)),
+            fired: Arc::default(),
+            on_existing,
+            heartbeat,
+            log_retention,
+        };
+        Self {
+            stage: Arc::new(stage),
+            oracle: Oracle::default(),
+            processes: Vec::new(),
+            gone: Vec::new(),
+            begun: 0,
+            resets: 0,
+        }
+    }
+
+    async fn play(&mut self) -> Result<(), Violation> {
+        if self.stage.on_existing == OnExisting::Truncate {
+            self.foreign(|foreign| foreign.create())?;
+        }
+        let mut moves = 0;
+        while moves < MOVES || self.stage.faults.load(Ordering::Relaxed) < FAULTS {
+            self.act().await?;
+            moves += 1;
+        }
+        self.end_faults().await?;
+        self.quiet().await?;
+        self.check_end().await
+    }
+
+    /// One move.
+    async fn act(&mut self) -> Result<(), Violation> {
+        let stage = Arc::clone(&self.stage);
+        match stage.below(100) {
+            0..=5 => {
+                let (mut feed, mut chance) = (stage.feed.lock().unwrap(), stage.chance.lock().unwrap());
+                feed.grow(&mut chance);
+                let latest = feed.latest();
+                stage.note(|| format!("the source reaches {latest}"));
+                Ok(())
+            }
+            6..=9 => self.begin_writer().await,
+            10 => self.begin_reset().await,
+            11 => self.begin(Role::Reader).await,
+            12 if self.oracle.is_ours => self.begin(Role::Checkpoint).await,
+            13 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Maintenance).await,
+            13 if self.oracle.is_ours => self.foreign(|foreign| foreign.maintain()),
+            14 if self.oracle.is_ours && stage.one_in(6) => self.foreign(|foreign| foreign.drift()),
+            15 if stage.one_in(3) => self.clean().await,
+            16 => self.land_late_puts().await,
+            17 => self.crash(None).await,
+            18 if stage.one_in(2) => {
+                let hours = [1, 5, 20, 60][stage.below(4) as usize];
+                self.sleep(Duration::from_secs(hours * 3600)).await
+            }
+            19 | 20 => self.move_time().await,
+            _ => self.let_pass().await,
+        }
+    }
+
+    async fn begin_writer(&mut self) -> Result<(), Violation> {
+        if self.processes.iter().filter(|p| matches!(p.role, Role::Writer(_))).count() >= 2 {
+            return Ok(());
+        }
+        let honesty = match self.stage.below(12) {
+            _ if !self.oracle.is_ours => Honesty::Sound,
+            0 => Honesty::Forgetful,
+            1 => Honesty::Rewound,
+            2 => Honesty::Impostor,
+            _ => Honesty::Sound,
+        };
+        self.begin(Role::Writer(honesty)).await
+    }
+
+    async fn begin_reset(&mut self) -> Result<(), Violation> {
+        if self.processes.iter().any(|p| matches!(p.role, Role::Reset(_))) {
+            return Ok(());
+        }
+        // An operator who saw no answer asks for the same reset again.
+        if self.resets == 0 || !self.stage.one_in(3) {
+            self.resets += 1;
+        }
+        let id = format!("r{}", self.resets);
+        self.oracle.asked.insert(id.clone());
+        self.begin(Role::Reset(id)).await
+    }
+
+    async fn begin(&mut self, role: Role) -> Result<(), Violation> {
+        let id = self.begun;
+        self.begun += 1;
+        self.stage.note(|| format!("p{id} begins: {role:?}"));
+        let process = self.stage.process(id, role, self.oracle.drifts, self.oracle.drift.is_some());
+        self.processes.push(process);
+        self.drive(id).await
+    }
+
+    /// Runs a process until it waits for the schedule, then looks at what it did.
+    async fn drive(&mut self, id: usize) -> Result<(), Violation> {
+        let Some(at) = self.processes.iter().position(|p| p.id == id) else { return Ok(()) };
+        let (gate, time) = (Arc::clone(&self.stage.gate), Arc::clone(&self.stage.time));
+        let process = &mut self.processes[at];
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let may_wait_for_tasks = || process.role == Role::Maintenance || time.has_deadline(id);
+        let waits_for_tasks = || may_wait_for_tasks() && (gate.holds_beside(id) || time.sleeps_beside(id));
+        let mut ended = None;
+        while ended.is_none() {
+            let moved = poll_fn(|context| match process.future.as_mut().poll(context) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
+                // What runs beside it is run by the runtime, which must be let.
+                Poll::Pending if may_wait_for_tasks() && tasks() > 0 => Poll::Ready(None),
+                // The kernel works on a thread of its own, and wakes this one.
+                Poll::Pending => Poll::Pending,
+            });
+            ended =
+                tokio::time::timeout(STILL, moved).await.map_err(|_| format!("process {id} does not move any more"))?;
+            let is_held = ended.is_some() || gate.holds(id) || time.sleeps(id) || waits_for_tasks();
+            if is_held && self.stage.rests() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.observe()?;
+        if let Some(ended) = ended {
+            let process = self.processes.remove(at);
+            self.judge(&process, ended)?;
+            self.bury(process).await;
+        }
+        Ok(())
+    }
+
+    /// Drops a process and what runs beside it.
+    async fn bury(&mut self, process: Process) {
+        self.gone.push(process.store);
+        drop(process.future);
+        while !self.stage.rests() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn observe(&mut self) -> Result<(), Violation> {
+        let mut feed = self.stage.feed.lock().unwrap();
+        self.oracle.observe(&self.stage.storage, &feed, self.stage.time.unix_millis())?;
+        self.oracle.check_acknowledged(&mut feed)
+    }
+
+    /// Whether a process may end so.
+    fn judge(&mut self, process: &Process, ended: Result<Ended>) -> Result<(), Violation> {
+        let said = match &ended {
+            Ok(Ended::Read(version, _)) => format!("read version {version}"),
+            Ok(ended) => format!("{ended:?}"),
+            Err(e) => format!("{:?}: {e}", e.kind()),
+        };
+        self.stage.note(|| format!("p{} ends: {said}", process.id));
+        let wrong = || Err(format!("process {} ({:?}) ends with {said}", process.id, process.role));
+        let saw_drift = process.began_in_drift || self.oracle.drifts > process.drifts;
+        let is_housekeeping = matches!(process.role, Role::Checkpoint | Role::Maintenance);
+        let is_led_astray = matches!(process.role, Role::Writer(honesty) if honesty != Honesty::Sound);
+        match ended {
+            Ok(Ended::Reset) => {
+                let Role::Reset(id) = &process.role else { return wrong() };
+                if self.oracle.reset.contains(id) { Ok(()) } else { wrong() }
+            }
+            Ok(Ended::Read(version, rows)) => match self.oracle.states.get(&version) {
+                Some(Some(state)) if fold(rows.iter()) != *state => {
+                    Err(format!("a reader of version {version} sees {rows:?}, not {state:?}"))
+                }
+                Some(_) => Ok(()),
+                None => wrong(),
+            },
+            Ok(Ended::Unread) => Ok(()),
+            Ok(Ended::Done) if is_housekeeping => Ok(()),
+            Ok(Ended::Done) => wrong(),
+            Err(_) if is_housekeeping || process.role == Role::Reader => Ok(()),
+            Err(e) => match e.kind() {
+                ErrorKind::Fenced if self.oracle.epoch > 1 => Ok(()),
+                ErrorKind::ContinuityLost if saw_drift || is_led_astray => Ok(()),
+                ErrorKind::Refused if process.met("expired") || is_led_astray => Ok(()),
+                ErrorKind::Unavailable | ErrorKind::Refused if matches!(process.role, Role::Reset(_)) => Ok(()),
+                _ => wrong(),
+            },
+        }
+    }
+
+    /// Lets a call pass, or hang.
+    async fn let_pass(&mut self) -> Result<(), Violation> {
+        let waiting = self.stage.gate.waiting();
+        if waiting.is_empty() {
+            return self.move_time().await;
+        }
+        let ticket = &waiting[self.stage.below(waiting.len() as u64) as usize];
+        let is_storage = ticket.verb.is_some();
+        match self.stage.below(100) {
+            0 if is_storage => self.hang(ticket, Pass::Hang, "hang").await,
+            1 if is_storage => self.hang(ticket, Pass::DoneThenHang, "done, then hang").await,
+            2 => {
+                self.hang(ticket, Pass::DoneThenHang, "crash after").await?;
+                self.crash(Some(ticket.owner)).await
+            }
+            3 => {
+                self.stage.count("crash before");
+                self.crash(Some(ticket.owner)).await
+            }
+            _ => {
+                self.stage.gate.let_pass(ticket.id, Pass::Go);
+                self.drive(ticket.owner).await
+            }
+        }
+    }
+
+    async fn hang(&mut self, ticket: &Ticket, pass: Pass, name: &'static str) -> Result<(), Violation> {
+        self.stage.count(name);
+        self.stage.note(|| format!("p{} {:?} {}: {name}", ticket.owner, ticket.verb, ticket.path));
+        self.stage.gate.let_pass(ticket.id, pass);
+        self.drive(ticket.owner).await
+    }
+
+    /// A process dies; without one named, one that gets no answer, or any.
+    async fn crash(&mut self, owner: Option<usize>) -> Result<(), Violation> {
+        let silent = || self.processes.iter().position(|p| self.stage.gate.is_silent(p.id));
+        let at = match owner {
+            Some(owner) => self.processes.iter().position(|p| p.id == owner),
+            None => silent().or_else(|| {
+                let many = self.processes.len() as u64;
+                (many > 0).then(|| self.stage.below(many) as usize)
+            }),
+        };
+        if let Some(at) = at {
+            let process = self.processes.remove(at);
+            self.stage.note(|| format!("p{} dies", process.id));
+            self.bury(process).await;
+        }
+        Ok(())
+    }
+
+    /// Time goes on to the next moment that somebody waits for.
+    async fn move_time(&mut self) -> Result<(), Violation> {
+        match self.stage.time.next() {
+            Some(moment) => self.move_to(moment).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn sleep(&mut self, duration: Duration) -> Result<(), Violation> {
+        self.stage.note(|| format!("all sleep for {duration:?}"));
+        self.move_to(self.stage.time.passed() + duration).await
+    }
+
+    async fn move_to(&mut self, moment: Duration) -> Result<(), Violation> {
+        for owner in self.stage.time.move_to(moment) {
+            self.drive(owner).await?;
+        }
+        Ok(())
+    }
+
+    async fn land_late_puts(&mut self) -> Result<(), Violation> {
+        let stores = self.processes.iter().map(|p| &p.store).chain(&self.gone);
+        for store in stores {
+            store.land_late_puts().await;
+        }
+        self.observe()
+    }
+
+    fn foreign(&mut self, act: impl FnOnce(&mut Foreign<'_>) -> &'static str) -> Result<(), Violation> {
+        let stage = Arc::clone(&self.stage);
+        // What is on its way may have landed since.
+        self.observe()?;
+        let mut chance = stage.chance.lock().unwrap();
+        let mut foreign =
+            Foreign { oracle: &mut self.oracle, storage: &stage.storage, time: &stage.time, chance: &mut chance };
+        let what = act(&mut foreign);
+        drop(chance);
+        stage.note(|| format!("others: {what}"));
+        self.observe()
+    }
+
+    /// Others write a checkpoint and clean the log up to it.
+    async fn clean(&mut self) -> Result<(), Violation> {
+        if !self.oracle.is_ours {
+            return Ok(());
+        }
+        let log = self.plain_log();
+        let mut facts = log.facts().await.map_err(|e| format!("the log cannot be read by others: {e:?}"))?;
+        // A checkpoint whose maker died before it was named stays so.
+        if log.checkpoint(&mut facts).await.is_err() {
+            return Ok(());
+        }
+        let listing = log.list(0).await.map_err(|e| format!("the log cannot be listed by others: {e:?}"))?;
+        // What our last rows followed stays readable, as it does where logs are kept for weeks.
+        match listing.checkpoints.range(..=self.oracle.anchor).next_back().copied() {
+            Some(limit) => self.foreign(|foreign| foreign.clean(limit)),
+            None => Ok(()),
+        }
+    }
+
+    fn plain_log(&self) -> Log {
+        let storage: Arc<dyn ObjectStore> = Arc::clone(&self.stage.storage) as Arc<dyn ObjectStore>;
+        Log::new(Location::on(storage), world(self.stage.seed).0)
+    }
+
+    async fn end_faults(&mut self) -> Result<(), Violation> {
+        self.stage.note(|| "faults end".into());
+        self.stage.is_calm.store(true, Ordering::Relaxed);
+        self.land_late_puts().await?;
+        // Whoever gets no answer is started anew, and at most one writer stays.
+        let gate = Arc::clone(&self.stage.gate);
+        let survivor = self.stage.below(4);
+        let mut writers = 0;
+        let mut stays = |p: &mut Process| {
+            let is_writer = matches!(p.role, Role::Writer(Honesty::Sound));
+            writers += u64::from(is_writer);
+            is_writer && writers == survivor && !gate.is_silent(p.id)
+        };
+        let dead: Vec<Process> = self.processes.extract_if(.., |p| !stays(p)).collect();
+        for process in dead {
+            self.bury(process).await;
+        }
+        self.observe()
+    }
+
+    /// A sound storage and one writer: what was fed arrives, after a reset where continuity was lost.
+    async fn quiet(&mut self) -> Result<(), Violation> {
+        let begun = self.stage.time.passed();
+        let wanted = self.stage.feed.lock().unwrap().latest();
+        while !self.oracle.is_ours || self.oracle.drift.is_some() || self.oracle.last_step < wanted {
+            if self.processes.is_empty() {
+                match self.oracle.drift.is_some() {
+                    true => self.begin_reset().await?,
+                    false => self.begin(Role::Writer(Honesty::Sound)).await?,
+                }
+            }
+            match self.stage.gate.waiting().first() {
+                Some(ticket) => {
+                    self.stage.gate.let_pass(ticket.id, Pass::Go);
+                    self.drive(ticket.owner).await?;
+                }
+                None => self.move_time().await?,
+            }
+            // Steps without changes are recorded by a heartbeat only.
+            let feed = self.stage.feed.lock().unwrap();
+            let is_idle = self.stage.heartbeat.is_none() && feed.netted(self.oracle.last_step, wanted).next().is_none();
+            if is_idle && self.oracle.is_ours && self.oracle.drift.is_none() {
+                break;
+            }
+            if self.stage.time.passed() - begun > QUIET {
+                return Err(format!(
+                    "{QUIET:?} after the faults ended the table stands at {} of {wanted}, drift {:?}",
+                    self.oracle.last_step, self.oracle.drift
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The storage at the end: kept bytes, and a replay by the kernel that agrees with the oracle's.
+    async fn check_end(&mut self) -> Result<(), Violation> {
+        self.oracle.check_kept(&self.stage.storage)?;
+        let log = self.plain_log();
+        let failed = |e: cutover::Error| format!("the log cannot be replayed: {e:?}");
+        let replayed = log.replay(None).await.map_err(failed)?;
+        let files = log.live_files_at(replayed.version).await.map_err(failed)?;
+        let found: std::collections::BTreeSet<_> = files.iter().map(|f| f.path.as_str()).collect();
+        let expected: std::collections::BTreeSet<_> = self.oracle.live.keys().map(String::as_str).collect();
+        let says = (Some(replayed.version), replayed.step, replayed.epoch);
+        let knows = (self.oracle.head, Some(self.oracle.last_step as i64), Some(self.oracle.epoch as i64));
+        if says != knows || found != expected {
+            return Err(format!("a replay gives {says:?} with {found:?}, the entries {knows:?} with {expected:?}"));
+        }
+        Ok(())
+    }
+}
