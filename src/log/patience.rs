@@ -215,18 +215,6 @@ impl MultipartUpload for PatientUpload {
     }
 }
 
-/// Objects in the order of their keys, without those that a page of the listing repeats from the one before it.
-fn each_once(objects: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
-    let mut last = None;
-    objects
-        .filter(move |object| {
-            let is_again = object.as_ref().is_ok_and(|object| last.as_ref() == Some(&object.location));
-            last = object.as_ref().ok().map(|object| object.location.clone()).or(last.take());
-            std::future::ready(!is_again)
-        })
-        .boxed()
-}
-
 /// `pieces`, and an error behind the last one where they are not as many bytes as the store spoke of: half an object may
 /// look like a whole one that says less.
 fn whole(
