@@ -310,15 +310,24 @@ impl Log {
             other => other?,
         };
         let Some(earlier) = before.as_ref().and_then(|c| c.stamp()) else { return Ok(None) };
-        let follows = stamp.from.is_none_or(|from| from == earlier.to && stamp.generation == earlier.generation);
-        Ok((stamp.commit == earlier.commit || !follows).then(|| {
-            format!(
-                "version {} does not follow the one before it: it goes on after step {}, that ended at {}",
-                first.version,
-                stamp.from.map_or("none".to_string(), |from| from.to_string()),
-                earlier.to
-            )
-        }))
+        let version = first.version;
+        Ok(match stamp.from {
+            _ if stamp.commit == earlier.commit => {
+                Some(format!("version {version} repeats the one before it: the same commit stands in two versions"))
+            }
+            Some(from) if from != earlier.to => {
+                let what = if from > earlier.to { "a gap" } else { "steps twice" };
+                Some(format!(
+                    "{what}: version {version} starts at step {from}, the one before it ended at {}",
+                    earlier.to
+                ))
+            }
+            Some(_) if stamp.generation != earlier.generation => Some(format!(
+                "version {version} goes on in generation {}, the one before it was of {}",
+                stamp.generation, earlier.generation
+            )),
+            _ => None,
+        })
     }
 
     /// The first rule that the newest commits break, or what of them cannot be told.
