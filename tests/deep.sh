@@ -24,7 +24,7 @@ export CUTOVER_DAMAGES=${CUTOVER_DAMAGES:-1000} CUTOVER_CRASH_EVERY=${CUTOVER_CR
 export CUTOVER_SECOND_CRASHES=${CUTOVER_SECOND_CRASHES:-20000} CUTOVER_TROUBLES=${CUTOVER_TROUBLES:-1000000}
 export CUTOVER_POWER_CUTS=${CUTOVER_POWER_CUTS:-100} CUTOVER_DISK_FAILURES=${CUTOVER_DISK_FAILURES:-5000}
 export CUTOVER_CRASHES_ONE_IN=${CUTOVER_CRASHES_ONE_IN:-1} CUTOVER_AMBIGUITY=${CUTOVER_AMBIGUITY:-3}
-export CUTOVER_FULL_DISKS=${CUTOVER_FULL_DISKS:-40}
+export CUTOVER_FULL_DISKS=${CUTOVER_FULL_DISKS:-40} CUTOVER_DEEP_ROWS=${CUTOVER_DEEP_ROWS:-10000000}
 races=${CUTOVER_RACES:-10}
 soak=${CUTOVER_SOAK_MINUTES:-20}
 
@@ -49,7 +49,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run partitions::
     run changes::
     run histories:: damage::
-    run rebuild::
+    run rebuild:: deep::
     run maintenance::
     cargo bench --locked --bench soak -- "$soak"
     cargo test --release --locked --lib -- continuity::history

@@ -22,6 +22,27 @@ const TAIL: usize = 60;
 /// After so many broken seeds the rest would say no more.
 const MOST_BROKEN: usize = 5;
 
+/// Every fault that is played.
+const FAULTS: [&str; 15] = [
+    "before",
+    "busy",
+    "crash after",
+    "crash before",
+    "done, then 500",
+    "done, then hang",
+    "doubled",
+    "expired",
+    "hang",
+    "late",
+    "lost",
+    "no space",
+    "resent",
+    "taken",
+    "truncated",
+];
+/// In so many seeds each of them happens.
+const ENOUGH: u64 = 30;
+
 /// Seeds that broke a rule once, and what they found. A change of the simulation gives them other histories.
 const REGRESSIONS: &[(u64, &str)] = &[
     (49, "a table that was loaded between two listings was refused as a folder without a log"),
@@ -65,6 +86,10 @@ fn seeds_of_faults_break_no_rule() {
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+    if seeds >= ENOUGH {
+        let never: Vec<&str> = FAULTS.into_iter().filter(|fault| !fired.contains_key(fault)).collect();
+        assert!(never.is_empty(), "faults that never happened: {never:?}");
+    }
     eprintln!("{seeds} seeds from {first}: {versions} versions, {faults} faults, {fewest} at least in each; {fired:?}");
 }
 
