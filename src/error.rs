@@ -36,6 +36,11 @@ impl ErrorKind {
         self.row().2
     }
 
+    /// Whether a reading that ended so tells nothing of what is stored: the storage did not answer, or let nobody in.
+    pub(crate) fn leaves_open(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Refused)
+    }
+
     /// The name that JSON output and logs show.
     pub fn name(self) -> &'static str {
         self.row().0

@@ -344,7 +344,7 @@ async fn fold(log: &Log, commits: &[Commit]) -> Result<(History, Option<String>)
     if first.table.is_none() && rest().any(|c| renews(&c)) {
         match log.replay(Some(first.version)).await {
             Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
-            Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+            Err(e) if e.kind().leaves_open() => return Err(e),
             Err(_) => opaque = Some(format!("what version {} was cannot be read any more", first.version)),
         }
     }
@@ -356,7 +356,7 @@ async fn fold(log: &Log, commits: &[Commit]) -> Result<(History, Option<String>)
         if commit.version == first.version && needs_files && history.live().is_none() {
             match log.live_files_at(first.version).await {
                 Ok(files) => history.know_live_files(|| live_map(&files, first.version)),
-                Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                Err(e) if e.kind().leaves_open() => return Err(e),
                 Err(_) => {}
             }
         }

@@ -40,8 +40,8 @@ impl Log {
     /// The versions of the table of `facts` that may go: those that the table's properties keep no longer, up to the last
     /// commit of ours with rows, below the newest checkpoint that every version after them can be loaded from.
     ///
-    /// The checkpoint is read back and compared unless it is in `compared`, to which it is added. Corrupt: it differs.
-    pub async fn expired(&self, facts: &Facts, compared: &mut BTreeSet<u64>) -> Result<Option<Expired>> {
+    /// The checkpoint is read back and compared, whoever did so before. Corrupt: it differs.
+    pub async fn expired(&self, facts: &Facts) -> Result<Option<Expired>> {
         let (Some(head), Some(metadata), Some(protocol)) = (facts.version, &facts.metadata, &facts.protocol) else {
             return Ok(None);
         };
@@ -60,16 +60,14 @@ impl Log {
         let times_since = has_times(protocol, metadata).then_some(since);
         let oldest = self.oldest_retained(&aged, head, before, times_since).await?;
         let Some(below) = self.checkpoint_below(&aged, oldest, head).await? else { return Ok(None) };
-        if below <= aged.lowest {
+        // The checkpoint that readers are led to stays until they are led to a later one.
+        if below <= aged.lowest || self.last_checkpoint().await?.is_some_and(|led_to| led_to < below) {
             return Ok(None);
         }
-        if !compared.contains(&below) {
-            if let Some(difference) = self.checkpoint_difference(&aged.listing, below).await? {
-                return Err(compare::differs(below, &difference));
-            }
-            compared.insert(below);
+        match self.checkpoint_difference(&aged.listing, below).await? {
+            Some(difference) => Err(compare::differs(below, &difference)),
+            None => Ok(Some(Expired { below })),
         }
-        Ok(Some(Expired { below }))
     }
 
     /// Deletes the entries of `expired` versions, their checksums, compacted entries and checkpoints, oldest first; the
@@ -78,6 +76,8 @@ impl Log {
     /// What is left after a deletion that failed, or after a crash, is a log in which every version that stays can be
     /// loaded. Sidecars stay.
     pub async fn clean_up(&self, expired: Expired) -> Result<u64> {
+        // What was only written may not be on the disk, while a deletion is.
+        self.location().sync().await?;
         let mut names = BTreeSet::new();
         let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
         while let Some(object) = objects.try_next().await.map_err(unlisted)? {

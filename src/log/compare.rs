@@ -97,30 +97,20 @@ impl Without {
 
 impl Log {
     /// How the checkpoint of `version` differs from the older checkpoint, or the beginning, with the entries up to
-    /// `version`; `None` where it does not. Where nothing below it can be replayed, it is read back whole.
-    ///
-    /// Corrupt: what it is held against cannot be read.
+    /// `version`; `None` where it does not. Where what lies below it is gone, or damaged as below a log that was
+    /// rebuilt, it is read back whole.
     pub(super) async fn checkpoint_difference(&self, listing: &Listing, version: u64) -> Result<Option<String>> {
         let files = checkpoint_files(listing, version);
-        let Some(base) = base(listing, version) else {
-            let mut found = Rest::default();
-            let take = |action| {
-                found.take(action);
-                Ok(())
-            };
-            return match self.checkpoint_actions(&files, take).await {
-                Err(e) if e.kind() == ErrorKind::Corrupt => Ok(Some(e.message().to_string())),
-                Err(e) => Err(e),
-                Ok(()) => self.kernel_difference(&files, version, &found).await,
-            };
+        let base = base(listing, version);
+        let without = match base {
+            Some(base) => match self.without(listing, base, version).await {
+                Err(e) if e.kind() == ErrorKind::Corrupt => None,
+                without => Some(without?),
+            },
+            None => None,
         };
-        let mut without = Without::default();
-        let mut stats_from_entries = base.is_none();
-        if let Some(base) = base {
-            self.checkpoint_actions(&checkpoint_files(listing, base), |action| without.take(action)).await?;
-        }
-        let first = base.map_or(0, |base| base + 1);
-        self.entry_actions(first..=version, |_, actions| actions.into_iter().try_for_each(|a| without.take(a))).await?;
+        let Some(without) = without else { return self.alone_difference(&files, version).await };
+        let mut stats_from_entries = base == Some(None);
         let metadata = without.rest.metadata.as_ref();
         let properties = metadata.map(|m| &m.configuration);
         let keeps_stats =
@@ -150,11 +140,36 @@ impl Log {
         self.kernel_difference(&files, version, &found).await
     }
 
+    /// What the log says at `version` from the checkpoint of `base`, or from its beginning.
+    async fn without(&self, listing: &Listing, base: Option<u64>, version: u64) -> Result<Without> {
+        let mut without = Without::default();
+        if let Some(base) = base {
+            self.checkpoint_actions(&checkpoint_files(listing, base), |action| without.take(action)).await?;
+        }
+        let first = base.map_or(0, |base| base + 1);
+        self.entry_actions(first..=version, |_, actions| actions.into_iter().try_for_each(|a| without.take(a))).await?;
+        Ok(without)
+    }
+
+    /// What is wrong with a checkpoint of which nothing else tells what it should hold.
+    async fn alone_difference(&self, files: &[CheckpointFile], version: u64) -> Result<Option<String>> {
+        let mut found = Rest::default();
+        let take = |action| {
+            found.take(action);
+            Ok(())
+        };
+        match self.checkpoint_actions(files, take).await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => Ok(Some(e.message().to_string())),
+            Err(e) => Err(e),
+            Ok(()) => self.kernel_difference(files, version, &found).await,
+        }
+    }
+
     /// What the kernel makes of the checkpoint alone.
     async fn kernel_difference(&self, files: &[CheckpointFile], version: u64, found: &Rest) -> Result<Option<String>> {
         let names: BTreeSet<String> = files.iter().map(|file| file.name.clone()).collect();
         let replayed = match self.kernel_without(move |name| !names.contains(name)).replay(Some(version)).await {
-            Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+            Err(e) if e.kind().leaves_open() => return Err(e),
             Err(e) => return Ok(Some(format!("it cannot be loaded alone: {e}"))),
             Ok(replayed) => replayed,
         };

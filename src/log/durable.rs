@@ -255,7 +255,7 @@ impl Names {
         let is_taken = matches!(&named, Err(e) if e.kind() == io::ErrorKind::AlreadyExists);
         let done = named.and_then(|()| self.sync_parent(path));
         // An error does not tell that the name was not given.
-        if done.is_err() && create && !is_taken {
+        if done.is_err() && !is_taken {
             self.known(|known| known.unsure.insert(path.to_path_buf()));
         }
         done

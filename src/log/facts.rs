@@ -220,7 +220,7 @@ impl Log {
     /// The same; `None` where the log was cleaned up so far that nobody can tell.
     async fn live_map_where_kept(&self, version: u64) -> Result<Option<HashMap<FileId, Live>>> {
         match self.live_map_at(version).await {
-            Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => Err(e),
+            Err(e) if e.kind().leaves_open() => Err(e),
             found => Ok(found.ok()),
         }
     }
@@ -351,7 +351,7 @@ impl Log {
             if needs_table {
                 match self.kernel.replay(Some(before)).await {
                     Ok(replayed) => history = History::from_the_middle(Some(replayed.metadata.table())),
-                    Err(e) if matches!(e.kind(), ErrorKind::Unavailable | ErrorKind::Refused) => return Err(e),
+                    Err(e) if e.kind().leaves_open() => return Err(e),
                     Err(_) if !changed => {}
                     Err(_) => {
                         return Ok(Some(

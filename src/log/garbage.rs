@@ -1,6 +1,6 @@
 //! Files of the table's folder that nothing needs: named by no version, or removed longer ago than the retention.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -13,6 +13,7 @@ use super::actions::Action;
 use super::cleanup::millis;
 use super::compare::checkpoint_files;
 use super::names::LogName;
+use super::probe::PROBE_PREFIX;
 use super::{Facts, LOG_DIR, Log};
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +35,7 @@ pub enum Why {
     Unnamed,
     /// A file that was removed longer ago than the table keeps removed files.
     Removed,
-    /// What a local write of ours left that did not end.
+    /// What a local write of ours, or a trial of conditional puts, left that did not end.
     Staged,
 }
 
@@ -82,7 +83,9 @@ impl Log {
         let mut objects = self.store().list(None);
         while let Some(object) = objects.try_next().await.map_err(unlisted)? {
             let millis = object.last_modified.timestamp_millis();
-            newest = newest.max(millis);
+            if is_ours(&object.location) || is_entry(&object.location) {
+                newest = newest.max(millis);
+            }
             if is_candidate(&object.location) {
                 written.push((hash(object.location.as_ref()), millis));
             }
@@ -141,8 +144,18 @@ impl Log {
             && let Some(base) = base
         {
             self.entry_actions(first..=base, &mut take).await?;
-            self.checkpoint_actions(&checkpoint_files(&listing, base), |action| take(base, vec![action])).await?;
-            return self.entry_actions(base + 1..=head, take).await;
+            let mut live = HashSet::new();
+            let of_state = |action| {
+                garbage.take_state(action, &mut live);
+                Ok(())
+            };
+            self.checkpoint_actions(&checkpoint_files(&listing, base), of_state).await?;
+            return self
+                .entry_actions(base + 1..=head, |_, actions| {
+                    garbage.take(actions);
+                    Ok(())
+                })
+                .await;
         }
         self.entry_actions(0..=head, take).await
     }
@@ -178,7 +191,7 @@ impl Log {
 }
 
 impl Garbage {
-    /// Takes in the actions of one commit, or one of a checkpoint.
+    /// Takes in the actions of one commit.
     fn take(&mut self, actions: Vec<Action>) {
         // A commit that gives a file another deletion vector removes and adds the same path.
         for action in &actions {
@@ -193,6 +206,20 @@ impl Garbage {
                 self.set(&file.path, Fate::Named);
             }
         }
+    }
+
+    /// Takes in an action of a checkpoint, which are in no order: a file that is live with another deletion vector is
+    /// removed there, too. `live` holds those that were live before.
+    fn take_state(&mut self, action: Action, live: &mut HashSet<u128>) {
+        let key = |path: &str| hash(&percent_decode_str(path).decode_utf8_lossy());
+        match &action {
+            Action::Add(file) if self.fates.contains_key(&key(&file.path)) => {
+                live.insert(key(&file.path));
+            }
+            Action::Remove(file) if live.contains(&key(&file.path)) => return,
+            _ => {}
+        }
+        self.take(vec![action]);
     }
 
     fn set(&mut self, path: &str, fate: Fate) {
@@ -213,7 +240,7 @@ impl Garbage {
 
     fn why(&self, object: &ObjectMeta) -> Option<Why> {
         let (path, written) = (&object.location, object.last_modified.timestamp_millis());
-        if is_staged(path) {
+        if is_staged(path) || is_probe(path) {
             return (written < self.unnamed_before).then_some(Why::Staged);
         }
         if written >= self.before {
@@ -236,6 +263,17 @@ fn is_candidate(path: &Path) -> bool {
 /// Whether a name is one that only our writers give, in the one place where they write.
 fn is_ours(path: &Path) -> bool {
     path.parts().count() == 1 && path.as_ref().starts_with(FILE_PREFIX)
+}
+
+/// Whether it is a file of the log's folder.
+fn is_entry(path: &Path) -> bool {
+    path.prefix_matches(&Path::from(LOG_DIR))
+}
+
+/// Whether it is what a trial of conditional puts left that could not remove it.
+fn is_probe(path: &Path) -> bool {
+    let id = path.as_ref().strip_prefix(PROBE_PREFIX);
+    id.is_some_and(|id| uuid::Uuid::try_parse(id).is_ok() && id.len() == 36)
 }
 
 /// Whether it is a file that a local write of ours gives its name to when it is whole: `.name.id.tmp`.

@@ -173,6 +173,22 @@ impl Location {
         Ok(Self::at(path.display().to_string(), url, root, prefix, access, None))
     }
 
+    /// Makes everything durable that was written to a local file system, whoever wrote it and whatever is synced of it
+    /// else.
+    pub(super) async fn sync(&self) -> Result<()> {
+        let Ok(folder) = self.url.to_file_path() else { return Ok(()) };
+        let synced = tokio::task::spawn_blocking(move || {
+            let folder = std::fs::File::open(folder)?;
+            rustix::fs::syncfs(folder).map_err(std::io::Error::from)
+        });
+        let failed = || Error::unavailable(format!("the file system of {} cannot be synced", self.uri));
+        match synced.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) => Err(failed().with_source(e)),
+            Err(e) => Err(failed().with_source(e)),
+        }
+    }
+
     /// Refuses a location that was opened for reading.
     pub fn check_writable(&self) -> Result<()> {
         match self.access {

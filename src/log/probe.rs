@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::store::{is_unsupported, store_error};
 
 /// Hidden from readers and clean-ups by its first character, as everything is in a table's folder that has it.
-const PROBE_PREFIX: &str = "_cutover_probe_";
+pub(super) const PROBE_PREFIX: &str = "_cutover_probe_";
 
 impl Log {
     /// Refuses an object store in which two writers could both write a version; asks it once for each location.

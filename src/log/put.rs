@@ -157,6 +157,7 @@ impl Log {
         }
         let begun = self.world.clock.boot();
         let mut pause = FIRST_PAUSE;
+        let mut is_first = true;
         loop {
             let path = version_path(entry.version);
             let put = self.store().put_opts(&path, PutPayload::from(entry.bytes.clone()), PutMode::Create.into()).await;
@@ -166,7 +167,8 @@ impl Log {
             };
             match self.read(entry.version).await {
                 Ok(Some(found)) => return self.settle(facts, entry, &found).await,
-                Ok(None) if is_denied(&error) => {
+                // An attempt before may still arrive.
+                Ok(None) if is_denied(&error) && is_first => {
                     return Err(store_error(
                         format!("the log of {} cannot be written; check its permissions", self.location().uri()),
                         error,
@@ -188,6 +190,7 @@ impl Log {
             }
             tracing::warn!(event = "put_repeated", version = entry.version, error = %error, "the log entry is put again");
             self.world.clock.sleep(pause).await;
+            is_first = false;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }

@@ -3,21 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::ObjectStoreExt;
+use futures::{StreamExt, stream};
 use object_store::path::Path;
+use object_store::{Error as StoreError, ObjectStoreExt};
 
 use super::maintenance::Maintenance;
 use super::{Progress, SinkSettings};
 use crate::clock::World;
 use crate::continuity::plan::{Identity, Ours, Standing};
 use crate::continuity::stamp::{Kind, TableStamp};
-use crate::error::{Error, ErrorKind, Result};
-use crate::files::Written;
+use crate::error::{Error, Result};
+use crate::files::{DataFile, Written};
 use crate::log::{Entry, Facts, Log, Metadata, Outcome, Proposal};
 use crate::schema::View;
+use crate::store::store_error;
 
 /// A commit gives up when others came first this often.
 pub(super) const MOST_CONFLICTS: u32 = 50;
+const LOOKS_AT_ONCE: usize = 32;
 
 /// A table, what is known of it, and who looks at it.
 #[derive(Debug)]
@@ -33,8 +36,8 @@ pub(super) struct Core {
     pub(super) maintenance: Maintenance,
     /// Commits of others that came first, one after another.
     conflicts: u32,
-    /// A commit whose outcome is not known yet; nothing else is committed before it is.
-    unresolved: Option<(Entry, Proposal)>,
+    /// A commit whose outcome is not known yet, and since when; nothing else is committed before it is.
+    unresolved: Option<(Entry, Proposal, Duration)>,
 }
 
 impl Core {
@@ -74,21 +77,39 @@ impl Core {
     }
 
     /// Puts a commit again whose outcome was left open, until it is known.
+    ///
+    /// One whose files others may have cleaned up meanwhile is given up: what is committed next takes its version, or finds
+    /// it there.
     pub(super) async fn settle(&mut self) -> Result<()> {
-        if let Some((entry, proposal)) = self.unresolved.take() {
-            self.put(entry, proposal).await?;
+        let Some((entry, proposal, since)) = self.unresolved.take() else { return Ok(()) };
+        if !proposal.adds.is_empty() && !self.is_safe_since(since) {
+            return self.refresh().await;
         }
-        Ok(())
+        match self.log.put(&mut self.facts, &entry, &proposal).await {
+            // What was open before stays open.
+            Err(error) => {
+                self.unresolved = Some((entry, proposal, since));
+                Err(error)
+            }
+            Ok(outcome) => self.conclude(outcome, entry, proposal, since).await.map(|_| ()),
+        }
     }
 
     /// Commits `proposal` on the facts: its version, or `None` when the table moved on and the facts were read anew.
     pub(super) async fn commit(&mut self, proposal: Proposal) -> Result<Option<u64>> {
-        let entry = self.log.entry(&self.facts, &proposal)?;
-        self.put(entry, proposal).await
+        let (entry, since) = (self.log.entry(&self.facts, &proposal)?, self.world.clock.boot());
+        let outcome = self.log.put(&mut self.facts, &entry, &proposal).await?;
+        self.conclude(outcome, entry, proposal, since).await
     }
 
-    async fn put(&mut self, entry: Entry, proposal: Proposal) -> Result<Option<u64>> {
-        match self.log.put(&mut self.facts, &entry, &proposal).await? {
+    async fn conclude(
+        &mut self,
+        outcome: Outcome,
+        entry: Entry,
+        proposal: Proposal,
+        since: Duration,
+    ) -> Result<Option<u64>> {
+        match outcome {
             Outcome::Committed(_) => {
                 self.conflicts = 0;
                 self.advance(&proposal);
@@ -106,7 +127,7 @@ impl Core {
                 Ok(None)
             }
             Outcome::Unknown(error) => {
-                self.unresolved = Some((entry, proposal));
+                self.unresolved = Some((entry, proposal, since));
                 Err(error)
             }
         }
@@ -146,20 +167,25 @@ impl Core {
                 "writing the snapshot took longer than half the time after which others may clean up its files; take it again",
             ));
         }
-        for file in &written.files {
-            let found = self.log.store().head(&Path::from(file.path.as_str())).await;
-            let size = found.map(|meta| meta.size).map_err(|e| {
-                Error::new(
-                    ErrorKind::Unavailable,
-                    format!("the snapshot's file {} cannot be found again; take it again", file.path),
-                )
-                .with_source(e)
-            })?;
-            if size != file.size {
-                return Err(Error::unavailable(format!(
-                    "the snapshot's file {} has {size} bytes, written were {}; take it again",
-                    file.path, file.size
-                )));
+        let look = |file: &DataFile| {
+            let (file, path) = (file.clone(), Path::from(file.path.as_str()));
+            async move { (self.log.store().head(&path).await, file) }
+        };
+        let mut found = stream::iter(&written.files).map(look).buffer_unordered(LOOKS_AT_ONCE);
+        while let Some((found, DataFile { path, size, .. })) = found.next().await {
+            match found {
+                Ok(meta) if meta.size == size => {}
+                Ok(meta) => {
+                    return Err(Error::unavailable(format!(
+                        "the snapshot's file {path} has {} bytes, written were {size}; take it again",
+                        meta.size
+                    )));
+                }
+                Err(e @ StoreError::NotFound { .. }) => {
+                    let message = format!("the snapshot's file {path} cannot be found again; take it again");
+                    return Err(Error::unavailable(message).with_source(e));
+                }
+                Err(e) => return Err(store_error(format!("the snapshot's file {path} cannot be looked at"), e)),
             }
         }
         Ok(())

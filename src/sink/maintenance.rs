@@ -6,7 +6,6 @@
 //!                       └────── take what ended ──────┘     each one before it deletes: is the epoch still ours?
 //! ```
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -48,8 +47,6 @@ pub(super) struct Maintenance {
     cadence: Cadence,
     /// By the boot clock.
     garbage_due: Duration,
-    /// Checkpoints that were read back and compared.
-    compared: BTreeSet<u64>,
     task: Option<JoinHandle<Done>>,
     is_stopped: bool,
 }
@@ -57,7 +54,6 @@ pub(super) struct Maintenance {
 /// How a round ended.
 #[derive(Debug)]
 struct Done {
-    compared: BTreeSet<u64>,
     /// The checkpoint that was written, and its actions where they are known.
     written: Option<(u64, Option<u64>)>,
     ended: Result<Maintained>,
@@ -86,7 +82,7 @@ impl Maintenance {
     pub(super) fn since(versions: u64, world: World) -> Self {
         let garbage_due = world.clock.boot().saturating_add(FIRST_GARBAGE);
         let cadence = Cadence::since(versions);
-        Self { world, cadence, garbage_due, compared: BTreeSet::new(), task: None, is_stopped: false }
+        Self { world, cadence, garbage_due, task: None, is_stopped: false }
     }
 
     /// Counts a commit, and starts a round beside the next ones where one is due and none is under way.
@@ -118,7 +114,7 @@ impl Maintenance {
             self.garbage_due = self.world.clock.boot().saturating_add(GARBAGE_EVERY);
         }
         let work = Work { log: log.clone(), world: self.world.clone(), claim: claim.clone() };
-        self.task = Some(tokio::spawn(work.run(round, self.compared.clone())));
+        self.task = Some(tokio::spawn(work.run(round)));
     }
 
     pub(super) fn is_under_way(&self) -> bool {
@@ -143,7 +139,6 @@ impl Maintenance {
                 return Err(error);
             }
         };
-        self.compared = done.compared;
         if let Some((version, actions)) = done.written {
             facts.checkpoint = facts.checkpoint.max(Some(version));
             actions.into_iter().for_each(|actions| self.cadence.wrote(actions));
@@ -215,45 +210,38 @@ struct Work {
 }
 
 impl Work {
-    async fn run(self, round: Round, mut compared: BTreeSet<u64>) -> Done {
+    async fn run(self, round: Round) -> Done {
         let mut written = None;
-        let ended = self.work(round, &mut compared, &mut written).await;
+        let ended = self.work(round, &mut written).await;
         if let Err(error) = &ended {
             warn("maintenance_failed", error);
         }
-        Done { compared, written, ended }
+        Done { written, ended }
     }
 
-    async fn work(
-        &self,
-        round: Round,
-        compared: &mut BTreeSet<u64>,
-        written: &mut Option<(u64, Option<u64>)>,
-    ) -> Result<Maintained> {
+    async fn work(&self, round: Round, written: &mut Option<(u64, Option<u64>)>) -> Result<Maintained> {
         let mut did = Maintained::default();
         self.current().await?;
         if let Some(version) = round.checkpoint {
             let actions = self.log.write_checkpoint(version).await?;
             *written = Some((version, actions));
             self.in_time(self.log.compare_checkpoint(version)).await?;
-            compared.insert(version);
             did.checkpoint = Some(version);
         }
-        self.in_time(self.clean(round, compared, &mut did)).await?;
+        self.in_time(self.clean(round, &mut did)).await?;
         Ok(did)
     }
 
-    async fn clean(&self, round: Round, compared: &mut BTreeSet<u64>, did: &mut Maintained) -> Result<()> {
+    async fn clean(&self, round: Round, did: &mut Maintained) -> Result<()> {
         let facts = self.current().await?;
-        if let Some(expired) = self.log.expired(&facts, compared).await? {
+        if let Some(expired) = self.log.expired(&facts).await? {
             self.current().await?;
             did.cleaned = self.log.clean_up(expired).await?;
-            *compared = compared.split_off(&expired.below);
             tracing::info!(event = "log_cleaned", below = expired.below, files = did.cleaned, "the log is cleaned up");
         }
         if round.garbage == Collect::Garbage {
             let garbage = self.log.garbage().await?;
-            self.check(&garbage.facts)?;
+            self.current().await?;
             let mut count = |file: &crate::log::GarbageFile| {
                 did.garbage += 1;
                 did.garbage_bytes += file.size;

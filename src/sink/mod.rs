@@ -414,12 +414,7 @@ impl Sink {
         }
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
-        let ReloadPlan::Go { generation, epoch } = planned else {
-            if let Some(version) = self.core.facts.version {
-                self.core.step_over(version).await?;
-            }
-            return Ok(Applied::Already);
-        };
+        let ReloadPlan::Go { generation, epoch } = planned else { return self.already().await };
         let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
         let schema = self.core.view.changelog_schema();
@@ -429,7 +424,7 @@ impl Sink {
         loop {
             self.core.refresh().await?;
             match self.plan_reload(claim, &request)? {
-                ReloadPlan::AlreadyApplied => return Ok(Applied::Already),
+                ReloadPlan::AlreadyApplied => return self.already().await,
                 // The rows carry their generation, so another one makes them garbage.
                 again if again != planned => {
                     return Err(Error::unavailable(
@@ -469,6 +464,14 @@ impl Sink {
                 return Ok(Applied::Committed { version, rows: written.rows, bytes: written.bytes });
             }
         }
+    }
+
+    /// A reload that was committed before may still want the checkpoint that leads readers past damage.
+    async fn already(&mut self) -> Result<Applied> {
+        if let Some(version) = self.core.facts.version {
+            self.core.step_over(version).await?;
+        }
+        Ok(Applied::Already)
     }
 
     fn plan_reload(&self, claim: Option<&Claim>, request: &ReloadRequest) -> Result<ReloadPlan> {

@@ -1,6 +1,5 @@
 //! Maintenance beside the commits: what is cleaned up and what never is, and that it fails and delays nothing.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path as FsPath, PathBuf};
 use std::process::{Command, Stdio};
@@ -418,7 +417,7 @@ async fn a_clean_up_that_ends_anywhere_leaves_a_log_that_loads_and_is_ended_late
             live(&after, version).await;
         }
         let facts = after.facts().await.unwrap();
-        let expired = after.expired(&facts, &mut BTreeSet::new()).await.unwrap();
+        let expired = after.expired(&facts).await.unwrap();
         assert_eq!(expired, (at < 11).then_some(Expired { below: 10 }), "after {at} deletions");
         if let Some(expired) = expired {
             after.clean_up(expired).await.unwrap();

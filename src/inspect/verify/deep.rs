@@ -10,7 +10,7 @@ use super::reasons;
 use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
 use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::inspect::data_file::{self, Origin, Wanted};
 use crate::log::{LiveFile, Log, Replayed, table_schema};
 
@@ -123,7 +123,7 @@ async fn all(origin: Origin, schema: &SchemaRef, files: Vec<LiveFile>) -> Result
         }
         match tasks.join_next().await {
             None => return Ok(found),
-            Some(Ok(Found { rows: Err(e), .. })) if e.kind() == ErrorKind::Unavailable => return Err(e),
+            Some(Ok(Found { rows: Err(e), .. })) if e.kind().leaves_open() => return Err(e),
             Some(Ok(one)) => found.push(one),
             Some(Err(e)) => return Err(Error::internal("reading a data file did not end").with_source(e)),
         }

@@ -19,7 +19,7 @@ use crate::continuity::finding::{Finding, Rule, Segment};
 use crate::continuity::history::History;
 use crate::continuity::stamp::{CONTRACT, TableStamp};
 use crate::epoch::Epoch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::log::{Listing, Log, Replayed};
 use crate::step::Step;
@@ -162,7 +162,7 @@ async fn begin(log: &Log, since: u64, start: u64) -> Result<History> {
 /// A storage that cannot be read ends the check; a log that cannot be loaded is a finding of it.
 fn loaded<T>(replayed: Result<T>) -> Result<Result<T>> {
     match replayed {
-        Err(e) if e.kind() == ErrorKind::Unavailable => Err(e),
+        Err(e) if e.kind().leaves_open() => Err(e),
         other => Ok(other),
     }
 }

@@ -3,7 +3,7 @@
 use super::{Report, Verdict};
 use crate::continuity::finding::Rule;
 use crate::continuity::stamp::TXN_RETENTION;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::log::{Condition, Log};
 
 /// How a finding's file ends when it is about what a checkpoint says, whatever its parts are called.
@@ -37,7 +37,7 @@ pub(super) async fn repairs(log: &Log, report: &Report) -> Result<Vec<Repair>> {
     repairs.push(match log.condition().await {
         Ok(Condition::Lost(_) | Condition::Absent) => Repair::RebuildLog,
         Ok(Condition::Sound | Condition::Around(_)) => Repair::Reset,
-        Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+        Err(e) if e.kind().leaves_open() => return Err(e),
         // A feature that is not known here: no reset gets past it, and what the report says of it is all there is.
         Err(_) => return Ok(repairs),
     });
