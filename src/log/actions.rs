@@ -148,13 +148,17 @@ fn action(name: &str, value: &str) -> Result<Option<Action>> {
 
 /// The actions of JSON lines, in order.
 pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Action>> {
-    let mut actions = Vec::new();
+    let (mut actions, mut is_empty) = (Vec::new(), true);
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
         let broken = |e| Error::corrupt("a line is no JSON").with_source(e);
         let found: BTreeMap<String, &RawValue> = serde_json::from_slice(line).map_err(broken)?;
+        is_empty = false;
         for (name, value) in found {
             actions.extend(action(&name, value.get())?);
         }
+    }
+    if is_empty {
+        return Err(Error::corrupt("there is nothing in it"));
     }
     Ok(actions)
 }

@@ -251,7 +251,11 @@ impl CloudPlace {
             let key = Some(name.to_ascii_lowercase()).filter(|name| self.service.knows(name));
             let key: K = key.and_then(|name| name.parse().ok()).ok_or_else(|| {
                 let known = self.service.options().join(", ");
-                Error::config(format!("the storage option {name:?} is not known; known are {known}, and others"))
+                // What stands there may be a secret that lacks its name.
+                let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+                let is_word = name.len() <= 40 && name.bytes().all(is_letter);
+                let what = if is_word { format!("option {name:?}") } else { "option before the first \"=\"".into() };
+                Error::config(format!("the storage {what} is not known; known are {known}, and others"))
             })?;
             if given.iter().any(|(other, _)| *other == key) {
                 return Err(Error::config(format!(

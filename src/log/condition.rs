@@ -12,6 +12,9 @@ use crate::continuity::commit::FileId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::store_error;
 
+/// How often a log that changes meanwhile is looked at before it counts as lost.
+const LOOKS: u32 = 5;
+
 /// What can be done with a log.
 #[derive(Debug)]
 pub enum Condition {
@@ -56,14 +59,28 @@ impl Log {
     /// Unavailable: the storage cannot be read. Incompatible: the table has a feature that is not known here.
     pub async fn condition(&self) -> Result<Condition> {
         let log = self.plain();
-        let listing = log.list(0).await?;
+        let mut listing = log.list(0).await?;
+        for _ in 1..LOOKS {
+            let found = log.condition_of(&listing).await?;
+            let again = log.list(0).await?;
+            // Others may have cleaned up what was about to be read.
+            if !matches!(found, Condition::Lost(_)) || again == listing {
+                return Ok(found);
+            }
+            listing = again;
+        }
+        log.condition_of(&listing).await
+    }
+
+    async fn condition_of(&self, listing: &Listing) -> Result<Condition> {
+        let log = self;
         let Some(head) = listing.head() else {
             return match &listing.others {
                 None => Ok(Condition::Absent),
                 Some((version, name)) => Ok(Condition::Lost(lost_entry(*version, name))),
             };
         };
-        let listing = match log.led(listing).await? {
+        let listing = match log.led(listing.clone()).await? {
             Ok(listing) => listing,
             Err(e) => return Ok(Condition::Lost(e)),
         };

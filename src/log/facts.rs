@@ -177,7 +177,7 @@ impl Log {
                 .epoch
                 .map(|e| u64::try_from(e).map_err(|_| negative_epoch(e)).and_then(Epoch::new))
                 .transpose()?;
-            Standing::Ours(Box::new(self.ours(version, stamp, step, epoch).await?))
+            Standing::Ours(Box::new(self.ours(&listing, version, stamp, step, epoch).await?))
         };
         Ok(Facts {
             version: Some(version),
@@ -252,6 +252,7 @@ impl Log {
     /// A claim changes no row and is passed over, so that drift before it is not forgotten.
     async fn ours(
         &self,
+        listing: &Listing,
         head: u64,
         stamp: Option<TableStamp>,
         step: Option<Step>,
@@ -268,8 +269,13 @@ impl Log {
         }
         since.reverse();
         let last = since.iter().rev().find_map(|c| c.stamp()).cloned();
-        let drift = match self.misfit(since.first()).await? {
-            Some(misfit) => Some(misfit),
+        let drift = match self.emptied(listing, head).await? {
+            // The kernel takes it for a commit without actions.
+            Some(version) => Some(format!("the log entry of version {version} is empty")),
+            None => self.misfit(since.first()).await?,
+        };
+        let drift = match drift {
+            Some(drift) => Some(drift),
             None => self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
         };
         let (connector, generation) = match (&last, &stamp) {
@@ -298,6 +304,21 @@ impl Log {
             drift,
             last_millis: since.iter().rev().find(|c| c.stamp().is_some()).and_then(|c| c.millis),
         })
+    }
+
+    /// The newest entry above the newest checkpoint that has no bytes, unless a reload of ours came after it.
+    async fn emptied(&self, listing: &Listing, head: u64) -> Result<Option<u64>> {
+        let Some(newest) = listing.empty.last().copied() else { return Ok(None) };
+        if listing.checkpoints.last().is_some_and(|checkpoint| *checkpoint > newest) {
+            return Ok(None);
+        }
+        for version in newest + 1..=head {
+            let commit = self.commit(version).await?;
+            if commit.is_some_and(|commit| commit.stamp().is_some_and(|stamp| stamp.kind == Kind::Reload)) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(newest))
     }
 
     /// How our commit `first` does not follow the one before it, where that is ours too: an entry that was copied or

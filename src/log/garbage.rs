@@ -14,14 +14,15 @@ use super::cleanup::millis;
 use super::compare::checkpoint_files;
 use super::names::LogName;
 use super::probe::PROBE_PREFIX;
-use super::{Facts, LOG_DIR, Log};
-use crate::continuity::stamp::FILE_PREFIX;
+use super::{Facts, LOG_DIR, Listing, Log};
+use crate::continuity::commit::FileId;
+use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::store_error;
 
 /// A file that no version names is left alone at least this long, whatever the table's retention: a writer may be about
 /// to name it.
-const LEAST_AGE: Duration = Duration::from_secs(60 * 60);
+pub const LEAST_AGE: Duration = Duration::from_secs(60 * 60);
 /// Files as much younger than the clock tells that one of both clocks is wrong.
 const MOST_SKEW: Duration = Duration::from_secs(5 * 60);
 /// How many files are deleted at once.
@@ -69,6 +70,8 @@ pub struct Garbage {
     before: i64,
     /// The same for files that no version names.
     unnamed_before: i64,
+    /// A path in the log that may mean any file.
+    odd: Option<String>,
 }
 
 impl Log {
@@ -118,13 +121,24 @@ impl Log {
         let before = clock.saturating_sub(millis(retention));
         let unnamed_before = clock.saturating_sub(millis(retention.max(LEAST_AGE)));
         let old = written.into_iter().filter(|(_, written)| *written < before);
-        let mut garbage =
-            Garbage { fates: old.map(|(path, _)| (path, Fate::Unnamed)).collect(), before, unnamed_before, facts };
+        let mut garbage = Garbage {
+            fates: old.map(|(path, _)| (path, Fate::Unnamed)).collect(),
+            before,
+            unnamed_before,
+            odd: None,
+            facts,
+        };
         self.read_fates(head, &mut garbage).await?;
-        Ok(garbage)
+        match &garbage.odd {
+            Some(path) => Err(Error::corrupt(format!(
+                "the log names the file {path:?}, and which one that is readers may see otherwise, so nothing is deleted; reset the table, and try again when the log has forgotten that name"
+            ))),
+            None => Ok(garbage),
+        }
     }
 
-    /// Reads what every retained version says of the files.
+    /// Reads what every retained version says of the files: from the oldest entry that is left, or from the oldest
+    /// checkpoint above which nothing is damaged.
     async fn read_fates(&self, head: u64, garbage: &mut Garbage) -> Result<()> {
         let listing = self.list(0).await?;
         let first = (0..=head).rev().take_while(|version| listing.versions.contains(version)).last();
@@ -136,28 +150,45 @@ impl Log {
                 "the log entries below version {first} are gone, and no checkpoint stands for them; see `cutover verify`"
             )));
         }
+        let oldest = base.filter(|_| first > 0);
+        let mut read = self.read_fates_from(&listing, first, oldest, head, garbage).await;
+        for base in listing.checkpoints.range(oldest.map_or(0, |base| base + 1)..=head) {
+            if !matches!(&read, Err(e) if e.kind() == ErrorKind::Corrupt) {
+                break;
+            }
+            // What is damaged lies below a checkpoint, which names all files that are not forgotten yet.
+            garbage.forget();
+            read = self.read_fates_from(&listing, base + 1, Some(*base), head, garbage).await;
+        }
+        read
+    }
+
+    /// The same from the entry of `first`, below the checkpoint of `base` where there is one.
+    async fn read_fates_from(
+        &self,
+        listing: &Listing,
+        first: u64,
+        base: Option<u64>,
+        head: u64,
+        garbage: &mut Garbage,
+    ) -> Result<()> {
         let mut take = |_, actions| {
             garbage.take(actions);
             Ok(())
         };
-        if first > 0
-            && let Some(base) = base
-        {
-            self.entry_actions(first..=base, &mut take).await?;
-            let mut live = HashSet::new();
-            let of_state = |action| {
-                garbage.take_state(action, &mut live);
-                Ok(())
-            };
-            self.checkpoint_actions(&checkpoint_files(&listing, base), of_state).await?;
-            return self
-                .entry_actions(base + 1..=head, |_, actions| {
-                    garbage.take(actions);
-                    Ok(())
-                })
-                .await;
-        }
-        self.entry_actions(0..=head, take).await
+        let Some(base) = base else { return self.entry_actions(first..=head, take).await };
+        self.entry_actions(first..=base, &mut take).await?;
+        let mut live = HashSet::new();
+        let of_state = |action| {
+            garbage.take_state(action, &mut live);
+            Ok(())
+        };
+        self.checkpoint_actions(&checkpoint_files(listing, base), of_state).await?;
+        let take = |_, actions| {
+            garbage.take(actions);
+            Ok(())
+        };
+        self.entry_actions(base + 1..=head, take).await
     }
 
     /// The files of `garbage`, listed again.
@@ -191,6 +222,11 @@ impl Log {
 }
 
 impl Garbage {
+    /// As before anything was read.
+    fn forget(&mut self) {
+        self.fates.values_mut().for_each(|fate| *fate = Fate::Unnamed);
+    }
+
     /// Takes in the actions of one commit.
     fn take(&mut self, actions: Vec<Action>) {
         // A commit that gives a file another deletion vector removes and adds the same path.
@@ -223,6 +259,9 @@ impl Garbage {
     }
 
     fn set(&mut self, path: &str, fate: Fate) {
+        if !is_plain(path) && self.odd.is_none() {
+            self.odd = Some(path.to_string());
+        }
         // Entries spell paths as parts of a URL, and some writers as they are.
         let decoded = percent_decode_str(path).decode_utf8_lossy();
         if decoded != path
@@ -260,9 +299,21 @@ fn is_candidate(path: &Path) -> bool {
     top.is_some_and(|part| part.as_ref() != LOG_DIR && part.as_ref() != CHANGE_DATA)
 }
 
-/// Whether a name is one that only our writers give, in the one place where they write.
+/// Whether a name is one that only our writers give, in the one place where they write: `cutover-[load-]id.parquet`.
 fn is_ours(path: &Path) -> bool {
-    path.parts().count() == 1 && path.as_ref().starts_with(FILE_PREFIX)
+    let name = path.as_ref();
+    let id = name.strip_prefix(FIRST_LOAD_PREFIX).or_else(|| name.strip_prefix(FILE_PREFIX));
+    id.and_then(|id| id.strip_suffix(".parquet")).is_some_and(is_id)
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 36 && uuid::Uuid::try_parse(text).is_ok()
+}
+
+/// Whether a path of the log is spelled as a listing spells it, so that the file that it means is known.
+fn is_plain(path: &str) -> bool {
+    let is_inside = FileId { path: path.to_string(), vector: None }.is_inside();
+    is_inside && path.split('/').all(|part| !part.is_empty() && part != "." && !part.eq_ignore_ascii_case("%2e"))
 }
 
 /// Whether it is a file of the log's folder.
@@ -273,7 +324,7 @@ fn is_entry(path: &Path) -> bool {
 /// Whether it is what a trial of conditional puts left that could not remove it.
 fn is_probe(path: &Path) -> bool {
     let id = path.as_ref().strip_prefix(PROBE_PREFIX);
-    id.is_some_and(|id| uuid::Uuid::try_parse(id).is_ok() && id.len() == 36)
+    id.is_some_and(is_id)
 }
 
 /// Whether it is a file that a local write of ours gives its name to when it is whole: `.name.id.tmp`.
@@ -283,10 +334,9 @@ fn is_staged(path: &Path) -> bool {
         return false;
     };
     let Some((name, id)) = name.rsplit_once('.') else { return false };
-    let is_id = uuid::Uuid::try_parse(id).is_ok() && id.len() == 36;
     let in_log =
         folder && path.parts().count() == 2 && (LogName::parse(name).is_some() || name == super::LAST_CHECKPOINT);
-    is_id && (in_log || (path.parts().count() == 1 && name.starts_with(FILE_PREFIX)))
+    is_id(id) && (in_log || (path.parts().count() == 1 && name.starts_with(FILE_PREFIX)))
 }
 
 fn hash(path: &str) -> u128 {
@@ -315,6 +365,42 @@ mod tests {
             (&format!("_delta_log/{:020}.json", 7), false),
         ] {
             assert_eq!(is_staged(&Path::from(path)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_names_a_live_file_whatever_it_says_of_its_older_vectors_and_in_any_order() {
+        let parsed = |line: &str| super::super::actions::lines(line.as_bytes()).unwrap().pop().unwrap();
+        let add = || parsed(r#"{"add":{"path":"a%20b.parquet","size":1,"modificationTime":1,"dataChange":true}}"#);
+        let remove = || parsed(r#"{"remove":{"path":"a%20b.parquet","deletionTimestamp":1,"dataChange":true}}"#);
+        for actions in [[add(), remove()], [remove(), add()]] {
+            let mut garbage = Garbage {
+                facts: Facts::absent(Duration::ZERO),
+                fates: HashMap::from([(hash("a b.parquet"), Fate::Unnamed)]),
+                before: 9,
+                unnamed_before: 9,
+                odd: None,
+            };
+            let mut live = HashSet::new();
+            actions.into_iter().for_each(|action| garbage.take_state(action, &mut live));
+            assert_eq!(garbage.fates.values().collect::<Vec<_>>(), [&Fate::Named]);
+        }
+    }
+
+    #[test]
+    fn only_paths_as_listings_spell_them_are_plain() {
+        for (path, expected) in [
+            ("a.parquet", true),
+            ("region=a%20b/a.parquet", true),
+            ("./a.parquet", false),
+            ("x/../a.parquet", false),
+            ("x/%2e/a.parquet", false),
+            ("x//a.parquet", false),
+            ("/tables/t/a.parquet", false),
+            ("file:///tables/t/a.parquet", false),
+            ("s3://bucket/t/a.parquet", false),
+        ] {
+            assert_eq!(is_plain(path), expected, "{path}");
         }
     }
 }

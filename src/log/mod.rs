@@ -39,7 +39,7 @@ pub use condition::{Around, Condition};
 pub use durable::SyncedStore;
 pub use entry::{AddAction, Metadata, Protocol};
 pub use facts::{Facts, live_map};
-pub use garbage::{Garbage, GarbageFile, Why};
+pub use garbage::{Garbage, GarbageFile, LEAST_AGE, Why};
 pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};

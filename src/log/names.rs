@@ -80,6 +80,8 @@ pub struct Listing {
     pub checkpoints: BTreeSet<u64>,
     /// The highest version that the name of any other file speaks of, and that name.
     pub others: Option<(u64, String)>,
+    /// The versions whose entries have no bytes.
+    pub(super) empty: BTreeSet<u64>,
     whole: Vec<(u64, String, u64)>,
     parts: BTreeMap<(u64, u64), BTreeMap<u64, (String, u64)>>,
 }
@@ -112,6 +114,9 @@ impl Listing {
         match LogName::parse(name) {
             Some(LogName::Entry(version)) => {
                 self.versions.insert(version);
+                if size == 0 {
+                    self.empty.insert(version);
+                }
             }
             Some(LogName::Checkpoint(version, None)) => {
                 self.checkpoints.insert(version);

@@ -14,7 +14,7 @@ use crate::continuity::plan::{Identity, Ours, Standing};
 use crate::continuity::stamp::{Kind, TableStamp};
 use crate::error::{Error, Result};
 use crate::files::{DataFile, Written};
-use crate::log::{Entry, Facts, Log, Metadata, Outcome, Proposal};
+use crate::log::{Entry, Facts, LEAST_AGE, Log, Metadata, Outcome, Proposal};
 use crate::schema::View;
 use crate::store::store_error;
 
@@ -154,10 +154,11 @@ impl Core {
         }));
     }
 
-    /// Whether files that were begun then are young enough that nobody cleans them up before they are named.
+    /// Whether files that were begun then are young enough that nobody cleans them up before they are named: our own gc
+    /// leaves them for the table's retention, and for [`LEAST_AGE`] at least.
     pub(super) fn is_safe_since(&self, begun: Duration) -> bool {
         let retention = self.facts.metadata.as_ref().map_or(Metadata::FILE_RETENTION, Metadata::file_retention);
-        self.world.clock.boot().saturating_sub(begun) <= retention / 2
+        self.world.clock.boot().saturating_sub(begun) <= retention.max(LEAST_AGE) / 2
     }
 
     /// Refuses to name files that are gone, or so old that others' clean-up may take them.

@@ -330,6 +330,10 @@ impl Sink {
                     self.core.write_changes(&changes, &columns).await?
                 }
             };
+            if !self.core.is_safe_since(begun) {
+                // The machine slept, and others may have cleaned up what no version names: it is written anew.
+                continue;
+            }
             let ours = self
                 .core
                 .facts

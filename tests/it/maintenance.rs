@@ -430,6 +430,10 @@ fn millis(time: SystemTime) -> i64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64
 }
 
+/// A name that only our writers give.
+const OLD: &str = "cutover-0192f3c4-7d8e-8a7b-9c0d-aaaaaaaaaaaa.parquet";
+const TOMORROW: &str = "cutover-0192f3c4-7d8e-8a7b-9c0d-dddddddddddd.parquet";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_garbage_goes() {
     let (mut table, mut sink) = three_weeks(408, &[]).await;
@@ -438,9 +442,13 @@ async fn only_garbage_goes() {
     let id = "0192f3c4-7d8e-8a7b-9c0d-112233445566";
     let staged = format!(".cutover-9.parquet.{id}.tmp");
     let staged_entry = format!("_delta_log/.{:020}.json.{id}.tmp", 99);
-    let goes = ["cutover-old.parquet", "cutover-load-old.parquet", &staged, &staged_entry];
+    let load = "cutover-load-0192f3c4-7d8e-8a7b-9c0d-bbbbbbbbbbbb.parquet";
+    let goes = [OLD, load, &staged, &staged_entry];
     let stays = [
-        ("cutover-young.parquet", 6),
+        ("cutover-0192f3c4-7d8e-8a7b-9c0d-cccccccccccc.parquet", 6),
+        ("cutover-notes.md", 90),
+        ("cutover-bookmark.json", 90),
+        ("cutover-old.parquet", 90),
         ("other.parquet", 90),
         ("region=a/cutover-x.parquet", 90),
         ("sub/_delta_log/00000000000000000000.json", 90),
@@ -460,7 +468,7 @@ async fn only_garbage_goes() {
     let mut found: Vec<_> = log.garbage_files(&garbage).try_collect().await.unwrap();
     found.sort_by_key(|file| file.path.to_string());
     let by = |why| found.iter().filter(|f| f.why == why).map(|f| f.path.to_string()).collect::<Vec<_>>();
-    assert_eq!(by(Why::Unnamed), ["cutover-load-old.parquet", "cutover-old.parquet"]);
+    assert_eq!(by(Why::Unnamed), [OLD, load]);
     assert_eq!(by(Why::Removed), removed_long_ago);
     assert_eq!(by(Why::Staged), [staged.clone(), staged_entry.clone()]);
     let before = table.names();
@@ -487,12 +495,12 @@ async fn what_a_writer_has_not_named_yet_is_no_garbage_whatever_the_retention() 
     let mut sink = table.sink(&[("delta.deletedFileRetentionDuration", "interval 0 days")]).await;
     table.age();
     table.append(&mut sink).await;
-    table.stray("cutover-1.parquet", 0);
+    table.stray(OLD, 0);
     table.clock.advance(Duration::from_secs(59 * 60));
     assert_eq!(sink.maintain().await.unwrap().garbage, 0);
     table.clock.advance(Duration::from_secs(2 * 60));
     assert_eq!(sink.maintain().await.unwrap().garbage, 1);
-    assert!(!table.has("cutover-1.parquet"));
+    assert!(!table.has(OLD));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -500,7 +508,7 @@ async fn garbage_is_removed_while_a_reload_runs_and_the_reload_commits() {
     let mut table = Aged::new(410, 0);
     let mut sink = table.sink(&[]).await;
     table.append(&mut sink).await;
-    table.stray("cutover-old.parquet", 9);
+    table.stray(OLD, 9);
     let rows = state(30, &[4, 5, 6]).rows.try_collect::<Vec<_>>().await.unwrap();
     let log = table.log();
     let batches = futures::stream::iter(rows.into_iter().map(Ok)).and_then(move |batch| {
@@ -513,14 +521,14 @@ async fn garbage_is_removed_while_a_reload_runs_and_the_reload_commits() {
     });
     let snapshot = Snapshot { rows: Box::pin(batches), ..state(30, &[]) };
     sink.reload(snapshot, reset("r"), Older::Refused).await.unwrap();
-    assert!(!table.has("cutover-old.parquet"));
+    assert!(!table.has(OLD));
     table.is_healthy().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_writer_deletes_nothing() {
     let (mut table, mut fenced) = three_weeks(411, &[SIX_DAYS]).await;
-    table.stray("cutover-old.parquet", 90);
+    table.stray(OLD, 90);
     let mut other = table.sink(&[]).await;
     table.age();
     let before = table.names();
@@ -533,15 +541,39 @@ async fn a_fenced_writer_deletes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_behind_the_files_and_a_log_that_does_not_load_delete_nothing() {
-    let (table, sink) = three_weeks(412, &[]).await;
+    let (mut table, mut sink) = three_weeks(412, &[]).await;
+    table.append(&mut sink).await;
+    table.append(&mut sink).await;
     drop(sink);
-    table.stray("cutover-old.parquet", 90);
-    table.stray("cutover-of-tomorrow.parquet", -1);
+    table.stray(OLD, 90);
+    table.stray(TOMORROW, -1);
     assert_eq!(table.log().garbage().await.unwrap_err().kind(), ErrorKind::Refused);
-    fs::remove_file(table.folder().join("cutover-of-tomorrow.parquet")).unwrap();
-    fs::write(table.folder().join(format!("_delta_log/{:020}.json", 3)), "{\"add\":{\"pa").unwrap();
+    fs::remove_file(table.folder().join(TOMORROW)).unwrap();
+    fs::write(table.folder().join(format!("_delta_log/{:020}.json", 21)), "{\"add\":{\"pa").unwrap();
     assert_eq!(table.log().garbage().await.unwrap_err().kind(), ErrorKind::Corrupt);
-    assert!(table.has("cutover-old.parquet"));
+    assert!(table.has(OLD));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_without_bytes_and_a_path_that_may_be_any_file_delete_nothing() {
+    let spoils: [fn(&FsPath); 2] = [
+        |entry| fs::write(entry, "").unwrap(),
+        |entry| {
+            let text = fs::read_to_string(entry).unwrap();
+            fs::write(entry, text.replace("\"path\":\"cutover-", "\"path\":\"./cutover-")).unwrap();
+        },
+    ];
+    for spoil in spoils {
+        let (mut table, mut sink) = three_weeks(415, &[]).await;
+        table.append(&mut sink).await;
+        table.append(&mut sink).await;
+        drop(sink);
+        table.stray(OLD, 90);
+        spoil(&table.folder().join(format!("_delta_log/{:020}.json", 21)));
+        let error = table.log().garbage().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(table.has(OLD));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -565,7 +597,7 @@ async fn other_engines_read_the_table_and_its_retained_versions_after_clean_up_a
 async fn the_command_says_what_goes_and_deletes_only_without_dry_run() {
     let (table, sink) = three_weeks(414, &[]).await;
     drop(sink);
-    table.stray("cutover-old.parquet", 9);
+    table.stray(OLD, 9);
     let gc = |args: &[&str], uri: &FsPath| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
         command.arg("gc").arg(uri).args(args).stdin(Stdio::null()).output().unwrap()

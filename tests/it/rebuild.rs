@@ -699,3 +699,39 @@ async fn nothing_is_appended_to_a_table_whose_newest_entry_is_a_copy() {
     assert_eq!(error.kind(), ErrorKind::ContinuityLost);
     assert!(error.message().contains("version 11 repeats the one before it"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_appended_to_a_table_with_an_entry_without_bytes() {
+    let mut table = made(Made::Plain, 2).await;
+    table.put(&entry(8), &[]);
+    let store = table.store().await;
+    let error = target(&store, &world(2).0).await.unwrap().check_follow().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContinuityLost);
+    assert!(error.message().contains("version 8 is empty"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_up_while_a_log_is_judged_is_no_damage() {
+    for at in 0.. {
+        let inner = made(Made::Checkpoints, 2).await.store().await;
+        let clean = |store: std::sync::Arc<dyn object_store::ObjectStore>| {
+            Box::pin(async move {
+                for version in 0..7 {
+                    object_store::ObjectStoreExt::delete(&store, &object_store::path::Path::from(entry(version)))
+                        .await
+                        .unwrap();
+                }
+            }) as futures::future::BoxFuture<'static, ()>
+        };
+        let script =
+            move |call: &crate::faults::Call| (call.number == at).then(|| crate::faults::Fault::First(Box::new(clean)));
+        let faulty = crate::faults::FaultStore::new(inner, None, Box::new(script));
+        let store: std::sync::Arc<dyn object_store::ObjectStore> = std::sync::Arc::new(faulty.clone());
+        let condition = log(&store, &world(0).0).condition().await.unwrap();
+        assert!(matches!(condition, cutover::log::Condition::Sound), "cleaned before call {at}: {condition:?}");
+        if faulty.fired().is_empty() {
+            assert!(at > 10, "a log is judged by {at} calls");
+            break;
+        }
+    }
+}

@@ -473,3 +473,31 @@ fn uris_that_readers_would_take_for_others_are_refused() {
         assert!(Location::open(uri, cutover::Access::Read).is_ok(), "{uri}");
     }
 }
+
+#[tokio::test]
+async fn files_that_grew_old_before_they_were_named_are_written_anew() {
+    let inner = memory();
+    let (writer, clock) = world(1);
+    drop(sink(&inner, &writer).await);
+    let slept = Arc::clone(&clock);
+    let mut data = 0;
+    let script = move |call: &crate::faults::Call| {
+        if !call.path.starts_with("cutover-") || call.verb == crate::faults::Verb::Head {
+            return None;
+        }
+        data += 1;
+        // The machine sleeps while the first file is on its way, longer than others leave it alone.
+        let slept = Arc::clone(&slept);
+        let sleep = move |_| Box::pin(async move { slept.advance(Duration::from_secs(8 * 24 * 3600)) }) as _;
+        (data == 1).then(|| Fault::First(Box::new(sleep)))
+    };
+    let faulty = FaultStore::new(Arc::clone(&inner), None, Box::new(script));
+    let store: Arc<dyn ObjectStore> = Arc::new(faulty.clone());
+    let mut sink = sink(&store, &writer).await;
+    sink.append(changes(10, 12)).await.unwrap();
+    let put: Vec<String> =
+        faulty.calls().into_iter().map(|call| call.path).filter(|path| path.starts_with("cutover-")).collect();
+    assert_eq!(put.len(), 2, "{put:?}");
+    let live = log(&inner, &writer).live_files_at(2).await.unwrap();
+    assert!(live.iter().any(|file| file.path == put[1]) && live.iter().all(|file| file.path != put[0]), "{put:?}");
+}

@@ -275,6 +275,8 @@ fn report(
 /// that began the current generation.
 struct Healed {
     below: u64,
+    /// The entry of a checkpoint below the reload: no reader opens it.
+    covered: Option<String>,
 }
 
 fn healed(history: &History, listing: &Listing, damage: &checkpoints::Damage) -> Healed {
@@ -284,12 +286,13 @@ fn healed(history: &History, listing: &Listing, damage: &checkpoints::Damage) ->
     let is_sound = |version: &&u64| !damage.checkpoints.contains(version) && !contradicted.contains(version);
     let sound = listing.checkpoints.iter().rev().find(is_sound).copied().filter(|_| !damage.hint);
     let passed = sound.map_or(0, |sound| sound.min(reload));
-    Healed { below: history.rebuilt_at().unwrap_or(0).max(passed) }
+    let covered = sound.filter(|sound| *sound < reload).map(|sound| format!("{sound:020}.json"));
+    Healed { below: history.rebuilt_at().unwrap_or(0).max(passed), covered }
 }
 
 impl Healed {
     fn covers(&self, finding: &Finding) -> bool {
-        finding.version < self.below
+        finding.version < self.below || (self.covered.is_some() && finding.file == self.covered)
     }
 }
 
