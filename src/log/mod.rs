@@ -1,4 +1,4 @@
-//! A Delta table's log: open, facts, one put, replay, checkpoint.
+//! A Delta table's log: open, facts, one put, replay, checkpoints, clean-up, and what is done with a log that is damaged.
 //!
 //! The only user of deltalake and its kernel. Everything above sees versions, facts and outcomes.
 

@@ -104,7 +104,7 @@ impl Log {
         Ok(guarded(|| footer.row_groups().iter().filter_map(bounds).max()))
     }
 
-    /// The bytes of these files, several at a time; `None` for one that is gone or not whole.
+    /// The bytes of these files, several at a time.
     pub(super) async fn relics(&self, paths: Vec<Path>) -> Result<Vec<(Path, Bytes)>> {
         let read = stream::iter(paths).map(|path| async move { Ok((self.bytes_of(&path).await?, path)) });
         read.buffered(READS_AT_ONCE).map_ok(|(bytes, path)| (path, bytes)).try_collect().await
