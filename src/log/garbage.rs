@@ -152,7 +152,7 @@ impl Log {
         }
         let oldest = base.filter(|_| first > 0);
         let mut read = self.read_fates_from(&listing, first, oldest, head, garbage).await;
-        for base in listing.checkpoints.range(oldest.map_or(0, |base| base + 1)..=head) {
+        for base in listing.checkpoints.iter().filter(|base| oldest < Some(**base) && **base <= head) {
             if !matches!(&read, Err(e) if e.kind() == ErrorKind::Corrupt) {
                 break;
             }
