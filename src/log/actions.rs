@@ -25,16 +25,15 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 
 use super::entry::{Metadata, Protocol, TxnAction, vector_id};
 use super::names::CheckpointFile;
-use super::{LOG_DIR, Log};
+use super::read::READS_AT_ONCE;
+use super::{LOG_DIR, Log, SIDECARS};
 use crate::error::{Error, Result};
 use crate::store::store_error;
 
-const READS_AT_ONCE: usize = 32;
 /// Few, so that whoever shares the thread does not wait long for a batch.
 const BATCH_ROWS: usize = 256;
 /// What is fetched of a file's end at once, in the hope that it holds the footer.
 const FOOTER_BYTES: usize = 64 << 10;
-const SIDECARS: &str = "_sidecars";
 /// What of a checkpoint repeats other columns of it.
 const REPEATED: [&str; 2] = ["stats_parsed", "partitionValues_parsed"];
 

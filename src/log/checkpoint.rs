@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use object_store::ObjectStoreExt;
-use object_store::path::Path;
-
-use super::{Facts, LOG_DIR, Log, compare};
-use crate::error::Result;
-use crate::store::store_error;
+use super::{Facts, Log, compare};
+use crate::error::{Error, Result};
 
 /// Never more often than this many versions.
 const FEWEST_VERSIONS: u64 = 500;
@@ -91,12 +87,8 @@ impl Log {
     }
 
     async fn actions_of_hint(&self) -> Result<Option<u64>> {
-        let hint = self.store().get(&Path::from_iter([LOG_DIR, "_last_checkpoint"])).await;
-        let hint = match hint {
-            Ok(object) => object.bytes().await,
-            Err(e) => Err(e),
-        };
-        let hint = hint.map_err(|e| store_error("_last_checkpoint cannot be read", e))?;
+        let missing = || Error::corrupt("_last_checkpoint cannot be read: it is missing");
+        let hint = self.hint().await?.ok_or_else(missing)?;
         let hint = serde_json::from_slice::<serde_json::Value>(&hint).ok();
         Ok(hint.and_then(|h| h.get("size").and_then(serde_json::Value::as_u64)))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectStoreExt};
+use object_store::{Error as StoreError, ObjectMeta, ObjectStoreExt};
 
 use super::names::LogName;
 use super::upkeep::has_times;
@@ -79,21 +79,17 @@ impl Log {
         // What was only written may not be on the disk, while a deletion is.
         self.location().sync().await?;
         let mut names = BTreeSet::new();
-        let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
-        while let Some(object) = objects.try_next().await.map_err(unlisted)? {
-            if object.location.parts().count() != 2 {
-                continue;
-            }
-            let Some(name) = object.location.filename() else { continue };
-            let (version, rank) = match LogName::parse(name) {
-                Some(LogName::Checksum(version)) => (version, 0),
-                Some(LogName::Compacted(version)) => (version, 1),
-                Some(LogName::Checkpoint(version, _)) => (version, 2),
-                Some(LogName::Entry(version)) => (version, 3),
-                None => continue,
+        for (name, object) in self.log_objects().await? {
+            let rank = match name {
+                LogName::Checksum(_) => 0,
+                LogName::Compacted(_) => 1,
+                LogName::Checkpoint(..) => 2,
+                LogName::Entry(_) => 3,
             };
-            if version < expired.below {
-                names.insert((version, rank, name.to_string()));
+            if name.version() < expired.below
+                && let Some(text) = object.location.filename()
+            {
+                names.insert((name.version(), rank, text.to_string()));
             }
         }
         let mut deleted = 0;
@@ -110,25 +106,27 @@ impl Log {
         Ok(deleted)
     }
 
-    async fn aged(&self) -> Result<Aged> {
-        let (mut listing, mut entries, mut lowest) = (Listing::default(), BTreeMap::new(), u64::MAX);
+    /// The files of the log's folder that are of a version.
+    async fn log_objects(&self) -> Result<Vec<(LogName, ObjectMeta)>> {
+        let mut found = Vec::new();
         let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
         while let Some(object) = objects.try_next().await.map_err(unlisted)? {
-            let Some(name) = object.location.filename().filter(|_| object.location.parts().count() == 2) else {
-                continue;
-            };
-            listing.take(name, object.size);
-            let version = match LogName::parse(name) {
-                Some(LogName::Entry(version)) => {
-                    entries.insert(version, object.last_modified.timestamp_millis());
-                    version
-                }
-                Some(LogName::Checkpoint(version, _) | LogName::Checksum(version) | LogName::Compacted(version)) => {
-                    version
-                }
-                None => continue,
-            };
-            lowest = lowest.min(version);
+            let name = object.location.filename().filter(|_| object.location.parts().count() == 2);
+            if let Some(name) = name.and_then(LogName::parse) {
+                found.push((name, object));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn aged(&self) -> Result<Aged> {
+        let (mut listing, mut entries, mut lowest) = (Listing::default(), BTreeMap::new(), u64::MAX);
+        for (name, object) in self.log_objects().await? {
+            listing.take(object.location.filename().unwrap_or_default(), object.size);
+            if let LogName::Entry(version) = name {
+                entries.insert(version, object.last_modified.timestamp_millis());
+            }
+            lowest = lowest.min(name.version());
         }
         Ok(Aged { listing, entries, lowest })
     }

@@ -73,21 +73,20 @@ impl Log {
     }
 
     async fn condition_of(&self, listing: &Listing) -> Result<Condition> {
-        let log = self;
         let Some(head) = listing.head() else {
             return match &listing.others {
                 None => Ok(Condition::Absent),
                 Some((version, name)) => Ok(Condition::Lost(lost_entry(*version, name))),
             };
         };
-        let listing = match log.led(listing.clone()).await? {
+        let listing = match self.led(listing.clone()).await? {
             Ok(listing) => listing,
             Err(e) => return Ok(Condition::Lost(e)),
         };
-        let mut why = log.hint_fault(&listing).await?.map(|fault| fault.message);
+        let mut why = self.hint_fault(&listing).await?.map(|fault| fault.message);
         let mut damaged = BTreeSet::new();
         for file in listing.checkpoint_files().iter().filter(|f| f.is_complete) {
-            if let Some(fault) = log.checkpoint_damage(file).await? {
+            if let Some(fault) = self.checkpoint_damage(file).await? {
                 if listing.checkpoints.last() == Some(&file.version) {
                     why.get_or_insert_with(|| format!("the checkpoint file {} {fault}", file.name));
                 }
@@ -95,7 +94,7 @@ impl Log {
             }
         }
         if why.is_none()
-            && let Some(named) = log.last_checkpoint().await?.filter(|named| damaged.contains(named))
+            && let Some(named) = self.last_checkpoint().await?.filter(|named| damaged.contains(named))
         {
             why = Some(format!("{LAST_CHECKPOINT} names the checkpoint of version {named}, which is damaged"));
         }
@@ -105,13 +104,13 @@ impl Log {
             let seen: HashSet<u64> = whole.iter().skip(passed).copied().collect();
             let is_plain = why.is_none() && passed == 0;
             let reason = why.as_deref().unwrap_or("the newest checkpoint cannot be read");
-            let candidate = if is_plain { log.clone() } else { log.past(head, &seen, reason) };
+            let candidate = if is_plain { self.clone() } else { self.past(head, &seen, reason) };
             let loaded = match candidate.whole_facts().await {
                 Err(e) if e.kind() == ErrorKind::Corrupt => Err(e),
                 other => Ok(other?),
             };
             let untrue = match (&loaded, newest) {
-                (Ok(_), Some(newest)) => log.contradiction(&listing, &seen, *newest).await?,
+                (Ok(_), Some(newest)) => self.contradiction(&listing, &seen, *newest).await?,
                 _ => None,
             };
             match (loaded, untrue) {

@@ -116,7 +116,8 @@ impl Log {
         Ok(Some(HintFault { version, message, misleads: false }))
     }
 
-    async fn hint(&self) -> Result<Option<Bytes>> {
+    /// The bytes of the hint; `None` when there is no such file.
+    pub(super) async fn hint(&self) -> Result<Option<Bytes>> {
         let bytes = match self.store().get(&Path::from_iter([LOG_DIR, LAST_CHECKPOINT])).await {
             Ok(object) => object.bytes().await,
             Err(StoreError::NotFound { .. }) => return Ok(None),

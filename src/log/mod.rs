@@ -97,6 +97,8 @@ impl Log {
 
 /// The folder of the log, relative to the table's root.
 pub(crate) const LOG_DIR: &str = "_delta_log";
+/// The folder of checkpoints' sidecars in the log's folder.
+const SIDECARS: &str = "_sidecars";
 
 /// The object that holds `version`.
 pub(crate) fn version_path(version: u64) -> Path {

@@ -19,7 +19,7 @@ use super::entry::{self, AddAction, Lines, Metadata, Protocol, PutAdd, RemoveAct
 use super::facts::HeadMark;
 use super::salvage::Carried;
 use super::upkeep::{ROW_TRACKING_DOMAIN, Upkeep};
-use super::{Facts, LOG_DIR, LiveFile, Log, version_path};
+use super::{Facts, LAST_CHECKPOINT, LOG_DIR, LiveFile, Log, version_path};
 use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
 use crate::store::{is_denied, store_error};
@@ -250,7 +250,7 @@ impl Log {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(e) => return Err(store_error(format!("the entry of version {version} cannot be looked at"), e)),
         };
-        let checkpoint = match self.store().head(&Path::from_iter([LOG_DIR, "_last_checkpoint"])).await {
+        let checkpoint = match self.store().head(&Path::from_iter([LOG_DIR, LAST_CHECKPOINT])).await {
             Ok(meta) => Some((meta.size, meta.last_modified)),
             Err(StoreError::NotFound { .. }) => None,
             Err(e) => return Err(store_error("_last_checkpoint cannot be looked at", e)),

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::store::store_error;
 
 /// How many entries are read at once.
-const READS_AT_ONCE: usize = 32;
+pub(super) const READS_AT_ONCE: usize = 32;
 
 impl Log {
     /// Lists the log, from the objects of version `from` on.

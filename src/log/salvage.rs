@@ -11,7 +11,7 @@ use super::entry::{FileStats, Metadata, Protocol, TxnAction};
 use super::names::LogName;
 use super::relics::{self, FilesSay};
 use super::upkeep::ROW_TRACKING_DOMAIN;
-use super::{LAST_CHECKPOINT, LOG_DIR, LiveFile, Log, features};
+use super::{LAST_CHECKPOINT, LOG_DIR, LiveFile, Log, SIDECARS, features};
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{
     COMMIT_PREFIX_REBUILD, CONTRACT, CommitStamp, Kind, TXN_EPOCH, TXN_STEP, TableStamp, USER_METADATA,
@@ -20,8 +20,6 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The highest version that a version after it can follow.
 const HIGHEST: u64 = i64::MAX as u64 - 1;
-/// The folder of checkpoints' sidecars in the log's folder.
-const SIDECARS: &str = "_sidecars";
 /// A schema without columns.
 const NO_COLUMNS: &str = r#"{"type":"struct","fields":[]}"#;
 
