@@ -423,21 +423,31 @@ fn a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged() {
     const TEST: &str = "a_disk_that_fails_once_or_for_a_while_loses_nothing_that_was_acknowledged";
     use Trouble::{DirectoryNotSynced, FileNotSynced, NamedWithAnError, NotCreated, NotNamed, Short};
     let seed = Chance::new(TEST).seed;
+    let plain = on_threads(vec![()], |()| async {
+        let (_home, model, ended) = written(Box::new(|_, _| None), &[END]).await;
+        ended.unwrap();
+        let book = model.book.lock().unwrap();
+        book.moments.iter().map(|moment| moment.does).collect::<Vec<Does>>()
+    });
+    let plain = &plain[0];
     let cases: Vec<u64> = (0..size("CUTOVER_DISK_FAILURES", 12)).collect();
     let went = on_threads(cases, |case| async move {
         let mut chance = Chance::of(seed.wrapping_add(case));
         let trouble =
             [Short, FileNotSynced, DirectoryNotSynced, NamedWithAnError, NotCreated, NotNamed][case as usize % 6];
-        let (begin, mut left) = (chance.below(400) as usize, [1, 2, 5, 30][chance.below(4) as usize]);
-        let script = move |number: usize, does: Does| {
-            let comes = number >= begin && left > 0 && trouble.fits(does);
-            left -= i32::from(comes);
+        let fitting: Vec<usize> = (0..plain.len()).filter(|number| trouble.fits(plain[*number])).collect();
+        let (first, times) = (chance.below(fitting.len() as u64) as usize, [1, 2, 5, 30][chance.below(4) as usize]);
+        let (begin, mut seen) = (fitting[first], 0);
+        let script = move |_: usize, does: Does| {
+            seen += usize::from(trouble.fits(does));
+            let comes = trouble.fits(does) && (first + 1..=first + times).contains(&seen);
             comes.then_some(trouble)
         };
         let (_home, model, ended) = written(Box::new(script), &[END]).await;
         let fired = model.book.lock().unwrap().fired.clone();
         let calls = model.book.lock().unwrap().moments.len();
         let mut wrong: Vec<String> = ended.err().map(|e| format!("the process ends with {e:?}")).into_iter().collect();
+        assert!(!fired.is_empty(), "{trouble:?} from call {begin} never happened");
         let some: BTreeSet<usize> = (0..20).map(|_| begin + chance.below(60) as usize).chain([calls - 1]).collect();
         let (cuts, found) = cut(&model, &mut chance, |number| some.contains(&number), 6).await;
         wrong.extend(found);

@@ -410,11 +410,12 @@ impl Schedule {
         let begun = self.stage.time.passed();
         let wanted = self.stage.feed.lock().unwrap().latest();
         while !self.oracle.is_ours || self.oracle.drift.is_some() || self.oracle.last_step < wanted {
-            if self.processes.is_empty() {
-                match self.oracle.drift.is_some() {
-                    true => self.begin_reset().await?,
-                    false => self.begin(Role::Writer(Honesty::Sound)).await?,
-                }
+            // A writer that has nothing to deliver looks at nothing, so what others did then is for `verify` to find.
+            let is_delivered = self.oracle.is_ours && self.is_delivered(wanted);
+            match self.oracle.drift.is_some() {
+                true if self.processes.is_empty() || is_delivered => self.begin_reset().await?,
+                false if self.processes.is_empty() => self.begin(Role::Writer(Honesty::Sound)).await?,
+                _ => {}
             }
             match self.stage.gate.waiting().first() {
                 Some(ticket) => {
@@ -423,10 +424,7 @@ impl Schedule {
                 }
                 None => self.move_time().await?,
             }
-            // Steps without changes are recorded by a heartbeat only.
-            let feed = self.stage.feed.lock().unwrap();
-            let is_idle = self.stage.heartbeat.is_none() && feed.netted(self.oracle.last_step, wanted).next().is_none();
-            if is_idle && self.oracle.is_ours && self.oracle.drift.is_none() {
+            if self.oracle.is_ours && self.oracle.drift.is_none() && self.is_delivered(wanted) {
                 break;
             }
             if self.stage.time.passed() - begun > QUIET {
@@ -437,6 +435,14 @@ impl Schedule {
             }
         }
         Ok(())
+    }
+
+    /// Whether no writer has anything to commit up to the step `wanted`.
+    fn is_delivered(&self, wanted: u64) -> bool {
+        // Steps without changes are recorded by a heartbeat only.
+        let feed = self.stage.feed.lock().unwrap();
+        let last = self.oracle.last_step;
+        last >= wanted || (self.stage.heartbeat.is_none() && feed.netted(last, wanted).next().is_none())
     }
 
     /// The storage at the end: kept bytes, and a replay by the kernel that agrees with the oracle's.
