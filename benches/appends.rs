@@ -19,6 +19,10 @@ use deltalake::kernel::StructType;
 use deltalake::kernel::engine::arrow_conversion::TryFromArrow;
 use deltalake::writer::{DeltaWriter, RecordBatchWriter};
 
+// As in the program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const ROWS: i64 = 1_000;
 const PEER_FILES: u64 = 2_000;
 

@@ -21,6 +21,10 @@ use cutover::{
     Access, Changes, Durability, Location, Sink, SinkSettings, Snapshot, Standing, Step, StepRange, Target, View, World,
 };
 
+// As in the program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const MOST_VERSIONS: u64 = 100_000;
 const ROWS: i64 = 20;
 /// A reload each so many appends, a restart each so many.

@@ -34,6 +34,10 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::ZstdLevel;
 use parquet::file::properties::WriterProperties;
 
+// As in the program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const THREADS: usize = 2;
 const BATCH_ROWS: usize = 65_536;
 
