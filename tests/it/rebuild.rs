@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use cutover::continuity::plan::Older;
 use cutover::continuity::stamp::ResetStamp;
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify, verify_deep};
 use cutover::log::{Facts, Log};
 use cutover::sink::{Rebuild, RebuildPlan};
 use cutover::{Access, Applied, Durability, ErrorKind, Location, OnExisting, World};
@@ -628,6 +628,8 @@ async fn of_two_rebuilds_at_once_one_is_fenced_while_the_other_stages_its_entry(
         object_store::ObjectStoreExt::put(&inner, &staged, "{\"comm".into()).await.unwrap();
         let ended = found.deliver(view()).commit(state(30, &[7, 8]), stamp("ours"), Older::Refused).await;
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::Fenced, "{what}");
+        let report = verify_deep(&log(&inner, &world(2).0), None).await.unwrap();
+        assert_eq!(report.verdict, Verdict::Healthy, "{what}: {:#?}", report.findings);
     }
 }
 
