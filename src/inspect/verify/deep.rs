@@ -155,13 +155,7 @@ async fn one(log: Log, origin: Origin, schema: SchemaRef, (file, stats): Stated)
     Found { file, rows }
 }
 
-async fn rows(
-    log: &Log,
-    origin: &Origin,
-    schema: &SchemaRef,
-    file: &LiveFile,
-    stats: Option<&str>,
-) -> Result<Rows> {
+async fn rows(log: &Log, origin: &Origin, schema: &SchemaRef, file: &LiveFile, stats: Option<&str>) -> Result<Rows> {
     if file.vector.is_some() {
         return Err(Error::incompatible(format!(
             "others deleted rows of the data file {} by a deletion vector, which is not read here",

@@ -213,8 +213,9 @@ impl Part {
                 untrue.push(format!("{who} says that 0 rows have no {name:?}, and of {rows} rows {found} have none"));
             }
             Some(said) if said >= rows && found < rows => {
-                untrue
-                    .push(format!("{who} says that {said} rows have no {name:?}, and of {rows} rows {found} have none"));
+                untrue.push(format!(
+                    "{who} says that {said} rows have no {name:?}, and of {rows} rows {found} have none"
+                ));
             }
             _ => {}
         }
