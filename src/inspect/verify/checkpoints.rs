@@ -64,7 +64,7 @@ pub(super) async fn compare(log: &Log, listing: &Listing, sound: &BTreeSet<u64>,
             if !history.findings().iter().any(|f| f.file.as_ref() == Some(&file)) {
                 let message =
                     format!("the checkpoint of version {version} is not what the log says without it: {difference}");
-                history.find_file(version, Rule::Files, file, message);
+                history.find_file_later(version, Rule::Files, file, message);
             }
         } else if !Log::can_compare_checkpoint(&listing, version) {
             let message = format!(
