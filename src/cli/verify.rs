@@ -22,7 +22,7 @@ pub(super) struct VerifyArgs {
     /// Check from this version on
     #[arg(long, value_name = "N")]
     since_version: Option<u64>,
-    /// Read every row too, and hold the rows against the digests that their commits left
+    /// Read every row too, and hold them against the digests that their commits left and the statistics that readers skip by
     #[arg(long)]
     deep: bool,
     /// Take what cannot be told for broken

@@ -143,6 +143,14 @@ impl History {
         self.findings.push(self.finding(version, rule, Some(file.into()), message.into()));
     }
 
+    /// The same for what shows once later versions are folded: it is about the generation of its version.
+    pub fn find_file_later(&mut self, version: u64, rule: Rule, file: impl Into<String>, message: impl Into<String>) {
+        let mut finding = self.finding(version, rule, Some(file.into()), message.into());
+        let segment = self.segments.iter().rev().find(|s| s.first_version <= version).or(self.segments.first());
+        finding.generation = segment.map(|s| s.generation).or(finding.generation);
+        self.findings.push(finding);
+    }
+
     /// Notes what breaks no rule and is worth knowing.
     pub fn note(&mut self, version: u64, file: Option<String>, message: impl Into<String>) {
         self.notes.push(self.finding(version, Rule::Files, file, message.into()));

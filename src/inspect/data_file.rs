@@ -49,7 +49,7 @@ impl Origin {
     }
 
     /// The column as the files hold it.
-    fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
+    pub(super) fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
         self.columns.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
     }
 }
@@ -240,7 +240,8 @@ fn fit(
     })
 }
 
-fn fit_column(column: &ArrayRef, field: &Field, path: &str) -> Result<ArrayRef> {
+/// The column in the type of `field`, where that holds each of its values.
+pub(super) fn fit_column(column: &ArrayRef, field: &Field, path: &str) -> Result<ArrayRef> {
     let (stored, wanted) = (column.data_type(), field.data_type());
     if stored == wanted {
         return Ok(Arc::clone(column));

@@ -99,7 +99,7 @@ impl Log {
     /// How the checkpoint of `version` differs from the older checkpoint, or the beginning, with the entries up to
     /// `version`; `None` where it does not. Where what lies below it is gone, or damaged as below a log that was
     /// rebuilt, it is read back whole.
-    pub(super) async fn checkpoint_difference(&self, listing: &Listing, version: u64) -> Result<Option<String>> {
+    pub(crate) async fn checkpoint_difference(&self, listing: &Listing, version: u64) -> Result<Option<String>> {
         let files = checkpoint_files(listing, version);
         let base = base(listing, version);
         let without = match base {
@@ -138,6 +138,11 @@ impl Log {
             return Ok(Some(difference));
         }
         self.kernel_difference(&files, version, &found).await
+    }
+
+    /// Whether the log still holds what the checkpoint of `version` is made of.
+    pub(crate) fn can_compare_checkpoint(listing: &Listing, version: u64) -> bool {
+        base(listing, version).is_some()
     }
 
     /// What the log says at `version` from the checkpoint of `base`, or from its beginning.

@@ -208,6 +208,12 @@ impl Log {
         self.kernel.live_files(version, Vec::new(), |files, file| files.push(file)).await
     }
 
+    /// The live files at `version`, each with the text of its statistics.
+    pub async fn live_stats_at(&self, version: u64) -> Result<Vec<(LiveFile, Option<Box<str>>)>> {
+        let take = |files: &mut Vec<_>, file, stats: Option<&str>| files.push((file, stats.map(Box::from)));
+        self.kernel.live_files_with_stats(version, Vec::new(), take).await
+    }
+
     /// The live files at `version` as the fold knows them, each taken as added there.
     pub async fn live_map_at(&self, version: u64) -> Result<HashMap<FileId, Live>> {
         let take = move |files: &mut HashMap<FileId, Live>, file: LiveFile| {

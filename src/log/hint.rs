@@ -55,7 +55,7 @@ impl Log {
     }
 
     /// The footer of a Parquet file of this size; why there is none.
-    pub(super) async fn footer(&self, path: &Path, size: u64) -> Result<Result<ParquetMetaData, String>> {
+    pub(crate) async fn footer(&self, path: &Path, size: u64) -> Result<Result<ParquetMetaData, String>> {
         if size < 12 {
             return Ok(Err(format!("has {size} bytes, too few for a Parquet file")));
         }

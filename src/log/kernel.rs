@@ -151,8 +151,18 @@ impl Kernel {
     pub(super) async fn live_files<T: Send + 'static>(
         &self,
         version: u64,
-        mut files: T,
+        files: T,
         take: impl Fn(&mut T, LiveFile) + Send + 'static,
+    ) -> Result<T> {
+        self.live_files_with_stats(version, files, move |files, file, _| take(files, file)).await
+    }
+
+    /// The same, each with the text of its statistics.
+    pub(super) async fn live_files_with_stats<T: Send + 'static>(
+        &self,
+        version: u64,
+        mut files: T,
+        take: impl Fn(&mut T, LiveFile, Option<&str>) + Send + 'static,
     ) -> Result<T> {
         self.blocking(move |engine, url| {
             let snapshot = snapshot(engine, url, Some(version))?;
@@ -164,7 +174,7 @@ impl Kernel {
             for part in scan.scan_metadata(engine).map_err(kernel_error)? {
                 let selected = part.and_then(|p| p.scan_files.apply_selection_vector()).map_err(kernel_error)?;
                 let data = ArrowEngineData::try_from_engine_data(selected).map_err(kernel_error)?;
-                take_files(data.record_batch(), |file| take(&mut files, file))
+                take_files(data.record_batch(), |file, stats| take(&mut files, file, stats))
                     .ok_or_else(|| Error::internal("the kernel's list of files has another shape than expected"))?;
             }
             Ok(files)
@@ -396,7 +406,7 @@ fn kernel_error(mut error: delta_kernel::Error) -> Error {
 }
 
 /// Takes the files of one batch of the kernel's scan rows; `None` when the batch has another shape.
-fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()> {
+fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile, Option<&str>)) -> Option<()> {
     let strings = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
     let longs = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
     let (path, size, modified, stats) =
@@ -412,8 +422,9 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
     for row in 0..batch.num_rows() {
         let vector = if vectors.is_valid(row) { descriptor(vectors, row) } else { None };
         let deleted = vector.as_ref().and_then(|v| v.get("cardinality")).and_then(Value::as_u64).unwrap_or(0);
-        let stats = if stats.is_valid(row) { FileStats::read(stats.value(row)) } else { FileStats::default() };
-        take(LiveFile {
+        let text = stats.is_valid(row).then(|| stats.value(row));
+        let stats = text.map(FileStats::read).unwrap_or_default();
+        let file = LiveFile {
             path: path.value(row).to_string(),
             vector,
             partition_values: string_map(partitions, row)?,
@@ -424,7 +435,8 @@ fn take_files(batch: &RecordBatch, mut take: impl FnMut(LiveFile)) -> Option<()>
             base_row_id: constant("baseRowId", row),
             default_row_commit_version: constant("defaultRowCommitVersion", row),
             digest: string_map(tags, row)?.remove(TAG_DIGEST).flatten().and_then(|text| text.try_into().ok()),
-        });
+        };
+        take(file, text);
     }
     Some(())
 }

@@ -42,13 +42,15 @@ impl Log {
         }
     }
 
-    /// Every file of the log's folder, and of those below it, with its size in bytes, by name.
+    /// Every file of the log's folder, and of those below it, with its size in bytes, by name. Hidden ones are left out:
+    /// what another writer stages beside the entry that it puts says nothing yet.
     pub(super) async fn log_files(&self) -> Result<Vec<(String, u64)>> {
         let failed = |e| store_error("the log cannot be listed", e);
         let mut objects = self.store().list(Some(&Path::from(LOG_DIR)));
         let mut files = Vec::new();
         loop {
             match objects.try_next().await {
+                Ok(Some(object)) if object.location.filename().is_some_and(|name| name.starts_with('.')) => {}
                 Ok(Some(object)) => files.push((object.location.to_string(), object.size)),
                 Ok(None) | Err(StoreError::NotFound { .. }) => break,
                 Err(e) => return Err(failed(e)),

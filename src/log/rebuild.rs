@@ -47,7 +47,8 @@ pub struct Floor {
 impl Log {
     /// Reads what is left of a log that no reader can load.
     ///
-    /// Refused: the log loads, or a reset without a rebuild gets past its damage, or there is nothing at all.
+    /// Refused: the log loads, or a reset without a rebuild gets past its damage, or there is nothing at all, or a folder
+    /// below holds another table.
     /// Incompatible: the table is of another contract. Unavailable: the storage cannot be read.
     pub async fn wreck(&self) -> Result<Wreck> {
         let log = self.plain();
@@ -69,6 +70,12 @@ impl Log {
         }
         let checked = log.world.clock.boot();
         let salvage = log.salvage().await?;
+        if let Some(folder) = &salvage.files_say.other_table {
+            return Err(Error::refused(format!(
+                "the folder {folder:?} below {} holds a table of its own, so which files are whose cannot be told; move one of the two tables, or check the uri, before the log is rebuilt",
+                log.location().uri()
+            )));
+        }
         if salvage.highest.is_none() && salvage.files_say.objects == 0 {
             return Err(Error::refused("there is no table to rebuild; a connector's first run makes it"));
         }

@@ -11,7 +11,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
-use super::Log;
+use super::{LOG_DIR, Log};
 use crate::continuity::stamp::{COLUMN_GENERATION, COLUMN_STEP, FILE_PREFIX};
 use crate::error::Result;
 
@@ -67,7 +67,7 @@ fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
 }
 
 /// What the data files of ours say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FilesSay {
     /// How many files there are, of anybody.
     pub(super) objects: u64,
@@ -75,6 +75,8 @@ pub(super) struct FilesSay {
     pub(super) foreign: u64,
     /// The highest generation, and the highest step of its rows.
     pub(super) newest: Option<(u64, u64)>,
+    /// A folder below that holds a table of its own, whose files are not this one's.
+    pub(super) other_table: Option<String>,
 }
 
 impl Log {
@@ -86,15 +88,16 @@ impl Log {
                 let is_ours = path.filename().is_some_and(|name| name.starts_with(FILE_PREFIX));
                 let is_hidden = path.parts().any(|part| part.as_ref().starts_with(['.', '_']));
                 let newest = if is_ours { self.newest_in(&path, size).await? } else { None };
-                Ok((is_ours, is_hidden, newest))
+                Ok((is_ours, is_hidden, newest, table_of(&path)))
             })
             .try_buffer_unordered(READS_AT_ONCE);
         let mut footers = std::pin::pin!(footers);
         let mut say = FilesSay::default();
-        while let Some((is_ours, is_hidden, newest)) = footers.try_next().await? {
+        while let Some((is_ours, is_hidden, newest, table)) = footers.try_next().await? {
             say.objects += u64::from(!is_hidden);
             say.foreign += u64::from(!is_ours && !is_hidden);
             say.newest = say.newest.max(newest);
+            say.other_table = say.other_table.or(table);
         }
         Ok(say)
     }
@@ -109,6 +112,14 @@ impl Log {
         let read = stream::iter(paths).map(|path| async move { Ok((self.bytes_of(&path).await?, path)) });
         read.buffered(READS_AT_ONCE).map_ok(|(bytes, path)| (path, bytes)).try_collect().await
     }
+}
+
+/// The folder of the table in whose log `path` lies, where there is one.
+fn table_of(path: &Path) -> Option<String> {
+    let parts: Vec<_> = path.parts().collect();
+    let log = parts.iter().position(|part| part.as_ref() == LOG_DIR)?;
+    let folder: Path = parts.into_iter().take(log).collect();
+    Some(folder.to_string())
 }
 
 /// The highest generation and step of a row group of ours. They are the first columns, under names of their own where

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, StructArray, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
-use cutover::inspect::{Report, RowsRead, Verdict, verify_deep};
+use cutover::continuity::plan::Older;
+use cutover::continuity::stamp::ResetStamp;
+use cutover::inspect::{Repair, Report, RowsRead, Verdict, verify_deep};
 use cutover::log::Log;
 use cutover::{Access, Durability, Location, Snapshot, Target, World};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::statistics::Statistics;
 use serde_json::{Value, json};
 
 use crate::program::{Chance, Model, Ran, Readers, Site, size};
-use crate::tables::{Made, Table, entry, made, remove};
-use crate::world::{log, settings, step, view, world};
+use crate::tables::{Made, Table, checkpoint, entry, made, remove};
+use crate::world::{log, memory, settings, sink, state, step, view, world};
 
 /// What is done to the rows of a file.
 type Damage = (&'static str, fn(&RecordBatch) -> RecordBatch);
@@ -229,6 +232,171 @@ async fn one_row_among_many_is_found() {
         let report = verify_deep(&log, None).await.unwrap();
         let found: Vec<_> = report.findings.iter().filter_map(|f| f.file.as_deref()).collect();
         assert_eq!(found, [victim.path.as_str()], "{what}: {:#?}", report.findings);
+    }
+}
+
+/// Changes what an entry says of the values in a file.
+fn state_otherwise(table: &mut Table, version: u64, path: &str, change: impl Fn(&mut Value)) {
+    table.edit(version, |action| {
+        if action["add"]["path"] == path {
+            let mut stats: Value = serde_json::from_str(action["add"]["stats"].as_str().unwrap()).unwrap();
+            change(&mut stats);
+            action["add"]["stats"] = stats.to_string().into();
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statistics_by_which_readers_skip_rows_that_match_are_found_and_wide_ones_are_sound() {
+    type Change = fn(&mut Value);
+    let untrue: &[(&str, Change)] = &[
+        ("the maximum of \"id\"", |s| s["maxValues"]["id"] = (s["maxValues"]["id"].as_i64().unwrap() - 1).into()),
+        ("the minimum of \"id\"", |s| s["minValues"]["id"] = (s["minValues"]["id"].as_i64().unwrap() + 1).into()),
+        ("the minimum of \"name\"", |s| s["minValues"]["name"] = "zzzz".into()),
+        ("the maximum of \"name\"", |s| s["maxValues"]["name"] = "".into()),
+        ("have no \"id\"", |s| s["nullCount"]["id"] = s["numRecords"].clone()),
+    ];
+    let sound: &[(&str, Change)] = &[
+        ("a wide range", |s| (s["minValues"]["id"], s["maxValues"]["id"]) = ((-9).into(), 99_999.into())),
+        ("a cut text", |s| (s["minValues"]["name"], s["maxValues"]["name"]) = ("".into(), "\u{10ffff}".into())),
+        ("no bounds", |s| (s["minValues"], s["maxValues"]) = (json!({}), Value::Null)),
+        ("no counts", |s| s["nullCount"] = Value::Null),
+    ];
+    let healthy = made(Made::Plain, 2).await;
+    let (version, path) = files_of_many(&healthy).remove(0);
+    for (what, change) in untrue {
+        let mut table = healthy.clone();
+        state_otherwise(&mut table, version, &path, change);
+        let report = deep(&table).await;
+        let found: Vec<_> = report.findings.iter().map(|f| (f.version, f.file.as_deref())).collect();
+        assert_eq!(found, [(version, Some(path.as_str()))], "{what}: {:#?}", report.findings);
+        assert!(report.findings[0].message.contains(what), "{what}: {:#?}", report.findings);
+        assert_eq!((report.verdict, report.repairs), (Verdict::Broken, vec![Repair::Reset]), "{what}");
+    }
+    for (what, change) in sound {
+        let mut table = healthy.clone();
+        state_otherwise(&mut table, version, &path, change);
+        let findings: Vec<_> =
+            deep(&table).await.findings.into_iter().filter(|f| f.message.contains("readers skip")).collect();
+        assert!(findings.is_empty(), "{what}: {findings:#?}");
+    }
+}
+
+/// The rows of a checkpoint with other statistics of one file.
+fn with_stats(rows: &RecordBatch, path: &str, change: impl Fn(&mut Value)) -> RecordBatch {
+    let place = rows.schema().index_of("add").unwrap();
+    let adds = rows.column(place).as_struct();
+    let texts = adds.column_by_name("stats").unwrap().as_string::<i32>();
+    let paths = adds.column_by_name("path").unwrap().as_string::<i32>();
+    let other = (0..rows.num_rows()).map(|row| {
+        let text = (adds.is_valid(row) && texts.is_valid(row)).then(|| texts.value(row).to_string())?;
+        if paths.value(row) != path {
+            return Some(text);
+        }
+        let mut stats: Value = serde_json::from_str(&text).unwrap();
+        change(&mut stats);
+        Some(stats.to_string())
+    });
+    let other: ArrayRef = Arc::new(other.collect::<StringArray>());
+    let (fields, mut members, nulls) = adds.clone().into_parts();
+    members[fields.iter().position(|f| f.name() == "stats").unwrap()] = other;
+    let mut columns = rows.columns().to_vec();
+    columns[place] = Arc::new(StructArray::new(fields, members, nulls));
+    RecordBatch::try_new(rows.schema(), columns).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_with_untrue_statistics_is_found_and_a_reset_repairs_it() {
+    let mut table = made(Made::Checkpoints, 2).await;
+    let (version, path) = files_of_many(&table).into_iter().find(|(version, _)| *version <= 7).unwrap();
+    let rows = decoded(&table.files[&checkpoint(7)]);
+    let rows = with_stats(&rows, &path, |stats| stats["maxValues"]["id"] = (-1).into());
+    table.files.insert(checkpoint(7), encoded(&rows));
+    // It tells the size of another checkpoint.
+    table.files.remove("_delta_log/_last_checkpoint");
+    assert_eq!(table.verify().await.verdict, Verdict::Healthy, "nothing but statistics is wrong");
+    let report = deep(&table).await;
+    let mut found: Vec<_> = report.findings.iter().filter_map(|f| f.file.as_deref()).collect();
+    found.sort_unstable();
+    assert_eq!(found, [format!("{:020}.checkpoint", 7).as_str(), &path], "{:#?}", report.findings);
+    assert!(report.findings.iter().any(|f| f.version == version && f.message.contains("maximum of \"id\" is -1")));
+    assert_eq!(report.repairs, [Repair::Reset]);
+    let (store, world) = (table.store().await, world(5).0);
+    let mut sink = sink(&store, &world).await;
+    let reset = ResetStamp { id: "r".into(), who: "a test".into(), why: "to see".into() };
+    sink.reload(state(30, &[4, 5]), reset, Older::Refused).await.unwrap();
+    let report = verify_deep(&log(&store, &world), None).await.unwrap();
+    assert_eq!(report.verdict, Verdict::Healthy, "{:#?}", report.findings);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_is_compared_where_the_log_still_tells_what_it_should_hold() {
+    for (how, noted) in [(Made::Checkpoints, 0), (Made::Cleaned, 2)] {
+        let report = deep(&made(how, 2).await).await;
+        assert_eq!(report.verdict, Verdict::Healthy, "{how:?}: {:#?}", report.findings);
+        let notes = report.notes.iter().filter(|n| n.message.contains("cannot be compared"));
+        assert_eq!(notes.count(), noted, "{how:?}: {:#?}", report.notes);
+    }
+}
+
+/// The greatest id by the footer.
+fn greatest_id(bytes: &[u8]) -> Option<i64> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::copy_from_slice(bytes)).ok()?;
+    let id = reader.metadata().row_group(0).columns().iter().find(|c| c.column_path().string() == "id")?;
+    match id.statistics()? {
+        Statistics::Int64(longs) => longs.max_opt().copied(),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_untrue_bound_in_a_footer_is_found() {
+    let healthy = made(Made::Plain, 2).await;
+    let (version, path) = files_of_many(&healthy).remove(0);
+    let bytes = &healthy.files[&path];
+    let greatest = greatest_id(bytes).expect("the footers have statistics");
+    let length = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap()) as usize;
+    let mut tried = 0;
+    for at in bytes.len() - 8 - length..bytes.len() - 16 {
+        if bytes[at..at + 8] != greatest.to_le_bytes() {
+            continue;
+        }
+        let mut changed = bytes.clone();
+        changed[at..at + 8].copy_from_slice(&(-1i64).to_le_bytes());
+        if greatest_id(&changed) != Some(-1) {
+            continue;
+        }
+        tried += 1;
+        let mut table = healthy.clone();
+        table.files.insert(path.clone(), changed);
+        assert_eq!(table.verify().await.verdict, Verdict::Healthy);
+        let report = deep(&table).await;
+        let found: Vec<_> = report.findings.iter().map(|f| (f.version, f.file.as_deref())).collect();
+        assert_eq!(found, [(version, Some(path.as_str()))], "{:#?}", report.findings);
+        let message = &report.findings[0].message;
+        assert!(message.contains("footer") && message.contains("maximum of \"id\" is -1"), "{message}");
+    }
+    assert!(tried > 0, "no bound was changed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_texts_whose_bounds_are_cut_give_no_alarm() {
+    let store = memory();
+    let (world, _) = world(1);
+    let names = ["a", "\u{10ffff}", "\u{d7ff}", "é"].map(|letter| letter.repeat(100));
+    let names = StringArray::from_iter(names.iter().map(|name| Some(name.as_str())).chain([None]));
+    let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(0..5)), Arc::new(names)];
+    let rows = RecordBatch::try_new(Arc::clone(view().schema()), columns).unwrap();
+    for part in [rows.clone(), rows.slice(0, 1), rows.slice(1, 1), rows.slice(4, 1)] {
+        let store = Arc::clone(&store);
+        let location = Location::on(Arc::new(object_store::prefix::PrefixStore::new(
+            store,
+            format!("t{}-{}", part.num_rows(), part.column(0).as_primitive::<arrow::datatypes::Int64Type>().value(0)),
+        )));
+        let target = Target::open(location.clone(), view(), settings(), world.clone()).await.unwrap();
+        drop(target.load(Snapshot::from_batches(step(1), vec![part])).await.unwrap());
+        let report = verify_deep(&Log::new(location, world.clone()), None).await.unwrap();
+        assert_eq!(report.verdict, Verdict::Healthy, "{:#?}", report.findings);
     }
 }
 

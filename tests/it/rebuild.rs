@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use cutover::continuity::plan::Older;
 use cutover::continuity::stamp::ResetStamp;
-use cutover::inspect::{Verdict, verify};
+use cutover::inspect::{Verdict, verify, verify_deep};
 use cutover::log::{Facts, Log};
 use cutover::sink::{Rebuild, RebuildPlan};
 use cutover::{Access, Applied, Durability, ErrorKind, Location, OnExisting, World};
@@ -611,6 +611,40 @@ async fn of_two_rebuilds_at_once_one_is_fenced() {
         assert_eq!(error.kind(), ErrorKind::Fenced, "{what}: {error}");
         let report = verify(&log(&inner, &world(2).0), None).await.unwrap();
         assert_eq!(report.verdict, Verdict::Healthy, "{what}: {:#?}", report.findings);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_rebuilds_at_once_one_is_fenced_while_the_other_stages_its_entry() {
+    for (what, table) in wrecks().await {
+        let inner = table.store().await;
+        let first = Fault::First(Box::new(|store| {
+            async move { drop(rebuild(&store, &world(8).0, "other").await.unwrap()) }.boxed()
+        }));
+        let raced = FaultStore::around(Arc::clone(&inner), vec![first]);
+        let found = look(&raced, &world(9).0).await.unwrap();
+        // On a disk an entry has a hidden name until it is synced.
+        let staged = object_store::path::Path::from("_delta_log/.00000000000000000011.json.0.tmp");
+        object_store::ObjectStoreExt::put(&inner, &staged, "{\"comm".into()).await.unwrap();
+        let ended = found.deliver(view()).commit(state(30, &[7, 8]), stamp("ours"), Older::Refused).await;
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Fenced, "{what}");
+        let report = verify_deep(&log(&inner, &world(2).0), None).await.unwrap();
+        assert_eq!(report.verdict, Verdict::Healthy, "{what}: {:#?}", report.findings);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_with_another_table_below_is_not_rebuilt() {
+    for (what, mut table) in wrecks().await {
+        table.files.insert("day=1/part-0.parquet".into(), b"no Parquet".to_vec());
+        let store = table.store().await;
+        assert!(look(&store, &world(3).0).await.is_ok(), "{what}: folders of partitions are no tables");
+        table.files.insert(format!("old/sales/{}", entry(0)), b"{}\n".to_vec());
+        let store = table.store().await;
+        let error = rebuild(&store, &world(3).0, "a").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{what}: {error}");
+        assert!(error.message().contains("\"old/sales\""), "{what}: {error}");
+        assert_eq!(Table::read(&store).await.files, table.files, "{what}: something was written");
     }
 }
 

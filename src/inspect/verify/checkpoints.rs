@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::repair::CHECKPOINT;
 use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
 use crate::error::Result;
@@ -49,4 +50,28 @@ pub(super) async fn check(log: &Log, listing: &Listing, history: &mut History) -
         damage.hint = damage.checkpoints.contains(&version);
     }
     Ok(damage)
+}
+
+/// Holds each of the checkpoints `sound` against the log without it, the oldest first; one that differs is no base for
+/// those above.
+pub(super) async fn compare(log: &Log, listing: &Listing, sound: &BTreeSet<u64>, history: &mut History) -> Result<()> {
+    let mut listing = listing.clone();
+    listing.checkpoints.clone_from(sound);
+    for version in sound.iter().copied() {
+        let file = format!("{version:020}{CHECKPOINT}");
+        if let Some(difference) = log.checkpoint_difference(&listing, version).await? {
+            listing.checkpoints.remove(&version);
+            if !history.findings().iter().any(|f| f.file.as_ref() == Some(&file)) {
+                let message =
+                    format!("the checkpoint of version {version} is not what the log says without it: {difference}");
+                history.find_file_later(version, Rule::Files, file, message);
+            }
+        } else if !Log::can_compare_checkpoint(&listing, version) {
+            let message = format!(
+                "the checkpoint of version {version} cannot be compared with the log without it, which is cleaned up below"
+            );
+            history.note(version, Some(file), message);
+        }
+    }
+    Ok(())
 }

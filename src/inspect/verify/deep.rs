@@ -1,4 +1,4 @@
-//! The rows of the live files, held against the digests that their commits left.
+//! The rows of the live files, held against the digests that their commits left, and against the statistics.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use futures::TryStreamExt;
 use tokio::task::JoinSet;
 
 use super::reasons;
-use crate::continuity::finding::Rule;
+use super::statistics::Statistics;
+use crate::continuity::finding::{Finding, Rule};
 use crate::continuity::history::History;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -28,8 +29,19 @@ pub struct RowsRead {
 /// What the rows of a file come to.
 struct Found {
     file: LiveFile,
-    rows: Result<(u64, Digest)>,
+    rows: Result<Rows>,
 }
+
+/// What was read of a file.
+struct Rows {
+    count: u64,
+    digest: Digest,
+    /// The statistics that do not hold for its rows.
+    untrue: Option<String>,
+}
+
+/// A file with the text of its statistics.
+type Stated = (LiveFile, Option<Box<str>>);
 
 /// Reads every live file of a table of ours at the version of `replayed`; as many at once as there are processors.
 pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed) -> Result<RowsRead> {
@@ -38,7 +50,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
     let origin = async {
         let schema = schema?;
         let origin = Origin::of(log, &log.facts().await?, &schema)?;
-        let files = log.live_files_at(head).await?;
+        let files = log.live_stats_at(head).await?;
         Ok::<_, Error>((origin, Arc::new((*schema).clone()), files))
     };
     let (origin, schema, files) = match super::loaded(origin.await)? {
@@ -48,7 +60,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
             return Ok(read);
         }
     };
-    let mut found = all(origin, &schema, files).await?;
+    let mut found = all(log, origin, &schema, files).await?;
     found.sort_by(|a, b| a.file.path.cmp(&b.file.path));
     let mut total = Some(Digest::EMPTY);
     let mut unnoted: Vec<(u64, String)> = Vec::new();
@@ -56,7 +68,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
         let added_at = history.live().and_then(|live| live.get(&file.id())).map_or(head, |live| live.added_at);
         // What a file should hold counts, so that one that differs is named once and not again by the sum.
         let counted = match rows {
-            Ok((rows, digest)) => {
+            Ok(Rows { count: rows, digest, untrue }) => {
                 read.files += 1;
                 read.rows += rows;
                 read.bytes += u64::try_from(file.size).unwrap_or(0);
@@ -66,6 +78,14 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
                     let says = says.map(|says| format!("{rows} rows, the log says {says}; ")).unwrap_or_default();
                     let message = format!(
                         "the file {} has other rows than were written to it: {says}their digest is {digest}, written was {noted}",
+                        file.path
+                    );
+                    history.find_file(added_at, Rule::Files, file.path.clone(), message);
+                }
+                let named = |f: &Finding| f.file.as_deref() == Some(file.path.as_str());
+                if let Some(untrue) = untrue.filter(|_| !history.findings().iter().any(named)) {
+                    let message = format!(
+                        "readers skip rows of the file {} that they look for, by statistics that are not true: {untrue}",
                         file.path
                     );
                     history.find_file(added_at, Rule::Files, file.path.clone(), message);
@@ -110,7 +130,7 @@ fn total_differs(history: &mut History, head: u64, total: Digest, expected: Dige
     history.find_file(version, Rule::Chain, first, message);
 }
 
-async fn all(origin: Origin, schema: &SchemaRef, files: Vec<LiveFile>) -> Result<Vec<Found>> {
+async fn all(log: &Log, origin: Origin, schema: &SchemaRef, files: Vec<Stated>) -> Result<Vec<Found>> {
     let at_once = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut tasks: JoinSet<Found> = JoinSet::new();
     let mut found = Vec::with_capacity(files.len());
@@ -119,7 +139,7 @@ async fn all(origin: Origin, schema: &SchemaRef, files: Vec<LiveFile>) -> Result
         while tasks.len() < at_once
             && let Some(file) = files.next()
         {
-            tasks.spawn(one(origin.clone(), Arc::clone(schema), file));
+            tasks.spawn(one(log.clone(), origin.clone(), Arc::clone(schema), file));
         }
         match tasks.join_next().await {
             None => return Ok(found),
@@ -130,24 +150,26 @@ async fn all(origin: Origin, schema: &SchemaRef, files: Vec<LiveFile>) -> Result
     }
 }
 
-async fn one(origin: Origin, schema: SchemaRef, file: LiveFile) -> Found {
-    let rows = rows(&origin, &schema, &file).await;
+async fn one(log: Log, origin: Origin, schema: SchemaRef, (file, stats): Stated) -> Found {
+    let rows = rows(&log, &origin, &schema, &file, stats.as_deref()).await;
     Found { file, rows }
 }
 
-async fn rows(origin: &Origin, schema: &SchemaRef, file: &LiveFile) -> Result<(u64, Digest)> {
+async fn rows(log: &Log, origin: &Origin, schema: &SchemaRef, file: &LiveFile, stats: Option<&str>) -> Result<Rows> {
     if file.vector.is_some() {
         return Err(Error::incompatible(format!(
             "others deleted rows of the data file {} by a deletion vector, which is not read here",
             file.path
         )));
     }
+    let mut statistics = Statistics::of(log, origin, schema, file, stats).await?;
     let wanted = Wanted { file: file.clone(), rows: None };
     let mut pieces = data_file::read(origin, vec![wanted], schema);
-    let (mut rows, mut digest) = (0, Digest::EMPTY);
+    let (mut count, mut digest) = (0, Digest::EMPTY);
     while let Some(piece) = pieces.try_next().await? {
-        rows += piece.rows.num_rows() as u64;
+        statistics.see(count, &piece.rows);
+        count += piece.rows.num_rows() as u64;
         digest = digest.plus(Digest::of(&piece.rows)?);
     }
-    Ok((rows, digest))
+    Ok(Rows { count, digest, untrue: statistics.untrue() })
 }

@@ -6,6 +6,7 @@ mod files;
 mod fold;
 mod head;
 mod repair;
+mod statistics;
 mod trust;
 
 pub use deep::RowsRead;
@@ -81,7 +82,8 @@ pub async fn verify(log: &Log, since_version: Option<u64>) -> Result<Report> {
 }
 
 /// The same, and reads every row of the live files: none is lost, doubled or changed if their digests are those that the
-/// commits left.
+/// commits left, and none is skipped by statistics that do not hold for it. Each checkpoint is held against the log
+/// without it.
 pub async fn verify_deep(log: &Log, since_version: Option<u64>) -> Result<Report> {
     checked(log, since_version, Depth::Rows).await
 }
@@ -130,6 +132,7 @@ async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<
             live_files = found;
         }
         if depth == Depth::Rows && is_ours(replayed) {
+            checkpoints::compare(log, &listing, &sound, &mut history).await?;
             rows_read = Some(deep::check(log, &mut history, replayed).await?);
         }
     }
