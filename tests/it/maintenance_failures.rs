@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cutover::{ErrorKind, Location, Sink, Target};
+use cutover::{Access, Durability, ErrorKind, Location, Sink, Target};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -200,16 +200,16 @@ async fn a_fenced_writer_withdraws_no_checkpoint() {
     table.append(&mut sink).await;
     drop(sink);
     let mut is_untrue = false;
-    let world = table.world.clone();
+    let (world, folder) = (table.world.clone(), table.folder().to_string_lossy().to_string());
     let script = move |call: &Call| {
         if is_untrue || !is_write(call) || call.path != HINT {
             return None;
         }
         is_untrue = true;
-        let world = world.clone();
+        let (world, folder) = (world.clone(), folder.clone());
         Some(Fault::First(Box::new(move |inner| {
             let fence = async move {
-                let location = Location::on(Arc::clone(&inner));
+                let location = Location::open(&folder, Access::Write(Durability::None)).unwrap();
                 let other = Target::open(location, view(), settings(), world).await.unwrap().claim().await.unwrap();
                 let version = other.facts().version.unwrap() - 1;
                 let older = inner.get(&Path::from(checkpoint(20))).await.unwrap().bytes().await.unwrap();

@@ -87,6 +87,8 @@ pub(super) struct Process {
     /// The oracle's count of drifts when it began.
     pub(super) drifts: u64,
     pub(super) began_in_drift: bool,
+    /// When it began.
+    pub(super) begun: Duration,
     /// How far its wall clock is ahead.
     pub(super) skew_millis: i64,
 }
@@ -198,7 +200,7 @@ impl Stage {
             Role::Gc => gc(Log::new(location, world)).boxed_local(),
             Role::Reader => read(Log::new(location, world)).boxed_local(),
         };
-        Process { id, role, future, store, drifts, began_in_drift, skew_millis }
+        Process { id, role, future, store, drifts, began_in_drift, begun: self.time.passed(), skew_millis }
     }
 
     fn sink(&self) -> SinkSettings {
