@@ -171,7 +171,7 @@ impl Schedule {
                 self.sleep(Duration::from_secs(hours * 3600)).await
             }
             18 if self.oracle.is_ours && stage.one_in(4) => self.gc_beside_restore().await,
-            18 if self.oracle.is_ours && stage.one_in(3) => self.maintain_untrue().await,
+            18 if self.oracle.is_ours && stage.one_in(2) => self.maintain_alone().await,
             19 | 20 => self.move_time().await,
             _ => self.let_pass().await,
         }
@@ -300,7 +300,11 @@ impl Schedule {
             Ok(Ended::Done) => wrong(),
             Err(e) => match e.kind() {
                 ErrorKind::Unavailable if is_beside && (process.met_any() || waited) => Ok(()),
-                ErrorKind::Corrupt if process.role == Role::Maintenance && self.is_untrue => Ok(()),
+                ErrorKind::Corrupt | ErrorKind::ContinuityLost
+                    if self.is_untrue && process.role == Role::Maintenance =>
+                {
+                    Ok(())
+                }
                 ErrorKind::Refused if is_housekeeping && process.skew_millis < 0 => Ok(()),
                 ErrorKind::Fenced if self.oracle.epoch > 1 => Ok(()),
                 ErrorKind::ContinuityLost if saw_drift || is_led_astray => Ok(()),
@@ -450,42 +454,52 @@ impl Schedule {
         self.oracle.check_kept(&self.stage.storage)
     }
 
-    /// Others leave a checkpoint that lacks a live file, somebody maintains the table, and others take what came of it
-    /// away. No one else moves.
-    async fn maintain_untrue(&mut self) -> Result<(), Violation> {
-        if self.stage.log_retention.is_none() || self.oracle.drift.is_some() {
-            return Ok(());
-        }
+    /// Somebody maintains a table whose oldest versions may have expired. No one else moves.
+    async fn maintain_alone(&mut self) -> Result<(), Violation> {
         self.sleep(Duration::from_secs(5 * 3600)).await?;
         self.land_late_puts().await?;
+        if self.stage.log_retention.is_some() && self.oracle.drift.is_none() {
+            self.tempt_clean_up().await?;
+        }
+        self.alone(Role::Maintenance).await?;
+        self.check_end().await
+    }
+
+    /// Others make a checkpoint, first one that lacks a live file: somebody maintains the table, and others put it right.
+    async fn tempt_clean_up(&mut self) -> Result<(), Violation> {
         let (log, version) = (self.plain_log(), self.oracle.anchor);
         let failed = |e: cutover::Error| format!("the log cannot be read by others: {e:?}");
         let listing = log.list(0).await.map_err(failed)?;
         let base = listing.checkpoints.range(..version).next_back().map_or(0, |base| base + 1);
+        // Else there is nothing that the checkpoint can be held against.
         let is_whole = (base..=version).all(|version| listing.versions.contains(&version));
-        let before = self.stage.storage.checkpoints();
-        if !is_whole || self.oracle.drift.is_some() || log.write_checkpoint(version).await.is_err() {
-            self.stage.storage.lead_back(&before);
+        if !is_whole || log.write_checkpoint(version).await.is_err() {
             return Ok(());
         }
-        if !self.stage.storage.falsify_checkpoint(version) {
-            self.stage.storage.lead_back(&before);
-            return Ok(());
+        let right = self.stage.storage.checkpoints();
+        if self.stage.storage.falsify_checkpoint(version) {
+            self.stage.note(|| format!("others leave an untrue checkpoint of version {version}"));
+            self.is_untrue = true;
+            self.alone(Role::Maintenance).await?;
+            self.is_untrue = false;
+            self.stage.storage.lead_back(&right);
+            self.check_end().await?;
         }
-        self.stage.note(|| format!("others leave an untrue checkpoint of version {version}"));
+        Ok(())
+    }
+
+    /// Lets one process go on to its end, on a sound storage.
+    async fn alone(&mut self, role: Role) -> Result<(), Violation> {
         self.stage.is_calm.store(true, Ordering::Relaxed);
         let id = self.begun;
-        self.is_untrue = true;
-        self.begin(Role::Maintenance).await?;
+        self.begin(role).await?;
         while let Some(ticket) = self.ticket_of(id) {
             self.stage.gate.let_pass(ticket.id, Pass::Go);
             self.drive(id).await?;
         }
         self.crash_if_there(id).await?;
         self.stage.is_calm.store(false, Ordering::Relaxed);
-        self.is_untrue = false;
-        self.stage.storage.lead_back(&before);
-        self.check_end().await
+        Ok(())
     }
 
     fn restorable(&mut self) -> Option<(String, i64)> {
