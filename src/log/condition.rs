@@ -180,7 +180,7 @@ impl Log {
 
     /// This log without the checkpoints up to `newest` that are not `seen`, the hint, and all that repeats what entries
     /// say. A checkpoint that is written later is seen.
-    fn past(&self, newest: u64, seen: &HashSet<u64>, why: &str) -> Self {
+    pub(super) fn past(&self, newest: u64, seen: &HashSet<u64>, why: &str) -> Self {
         let seen = seen.clone();
         let hides: Hides = Arc::new(move |name: &str| match LogName::parse(name) {
             Some(LogName::Checkpoint(version, _)) => version <= newest && !seen.contains(&version),

@@ -1,6 +1,7 @@
 //! Files of the table's folder that nothing needs: named by no version, or removed longer ago than the retention.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -27,6 +28,8 @@ pub const LEAST_AGE: Duration = Duration::from_secs(60 * 60);
 const MOST_SKEW: Duration = Duration::from_secs(5 * 60);
 /// How many files are deleted at once.
 const CHUNK: usize = 256;
+/// A storage that fails so many deletions in a row, for whatever reason, is not asked for more.
+const MOST_IN_A_ROW: u32 = 10;
 const CHANGE_DATA: &str = "_change_data";
 
 /// Why a file is garbage.
@@ -172,23 +175,23 @@ impl Log {
         head: u64,
         garbage: &mut Garbage,
     ) -> Result<()> {
-        let mut take = |_, actions| {
-            garbage.take(actions);
-            Ok(())
-        };
-        let Some(base) = base else { return self.entry_actions(first..=head, take).await };
-        self.entry_actions(first..=base, &mut take).await?;
+        let Some(base) = base else { return self.take_entries(first..=head, garbage).await };
+        self.take_entries(first..=base, garbage).await?;
         let mut live = HashSet::new();
         let of_state = |action| {
             garbage.take_state(action, &mut live);
             Ok(())
         };
         self.checkpoint_actions(&checkpoint_files(listing, base), of_state).await?;
+        self.take_entries(base + 1..=head, garbage).await
+    }
+
+    async fn take_entries(&self, versions: RangeInclusive<u64>, garbage: &mut Garbage) -> Result<()> {
         let take = |_, actions| {
             garbage.take(actions);
             Ok(())
         };
-        self.entry_actions(base + 1..=head, take).await
+        self.entry_actions(versions, take).await
     }
 
     /// The files of `garbage`, listed again.
@@ -199,8 +202,12 @@ impl Log {
         })
     }
 
-    /// Deletes the files of `garbage`, and tells `deleted` of each that is gone.
+    /// Deletes the files of `garbage`, and tells `deleted` of each that is gone. One that cannot be deleted keeps none of
+    /// the others; behind some in a row that cannot, the rest is left.
+    ///
+    /// The error counts those that could not be deleted, and is of the kind of the first.
     pub async fn delete_garbage(&self, garbage: &Garbage, mut deleted: impl FnMut(&GarbageFile)) -> Result<()> {
+        let mut left = Left::default();
         let mut files = std::pin::pin!(self.garbage_files(garbage).chunks(CHUNK));
         while let Some(files) = files.next().await {
             let files = files.into_iter().collect::<Result<Vec<_>>>()?;
@@ -209,15 +216,45 @@ impl Log {
             // Answers come in the order of the paths.
             for file in &files {
                 match results.next().await {
-                    Some(Ok(_)) => deleted(file),
-                    Some(Err(StoreError::NotFound { .. })) | None => {}
-                    Some(Err(e)) => {
-                        return Err(store_error(format!("the file {} cannot be deleted", file.path), e));
+                    Some(Ok(_)) => {
+                        deleted(file);
+                        left.in_a_row = 0;
                     }
+                    Some(Err(StoreError::NotFound { .. })) => left.in_a_row = 0,
+                    Some(Err(e)) => left.take(&file.path, e),
+                    // A store that is asked for many at once fails once for all of them.
+                    None => left.files += 1,
+                }
+                if left.in_a_row == MOST_IN_A_ROW {
+                    return left.end();
                 }
             }
         }
-        Ok(())
+        left.end()
+    }
+}
+
+/// Files that could not be deleted.
+#[derive(Default)]
+struct Left {
+    files: u64,
+    in_a_row: u32,
+    first: Option<(Path, StoreError)>,
+}
+
+impl Left {
+    fn take(&mut self, path: &Path, error: StoreError) {
+        self.files += 1;
+        self.in_a_row += 1;
+        self.first.get_or_insert_with(|| (path.clone(), error));
+    }
+
+    fn end(self) -> Result<()> {
+        let Some((path, error)) = self.first else { return Ok(()) };
+        let rest = if self.in_a_row == MOST_IN_A_ROW { "; what comes after them is left as it is" } else { "" };
+        let message =
+            format!("of the files that nothing needs {} cannot be deleted, the first is {path}{rest}", self.files);
+        Err(store_error(message, error))
     }
 }
 

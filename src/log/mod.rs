@@ -31,6 +31,7 @@ mod relics;
 mod salvage;
 mod upkeep;
 mod wire;
+mod withdraw;
 
 pub use checkpoint::Cadence;
 pub use cleanup::Expired;
@@ -48,6 +49,7 @@ pub use metadata::table_schema;
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
 pub use rebuild::{Floor, Wreck};
+pub use withdraw::Before;
 
 use std::sync::Arc;
 

@@ -20,6 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The highest version that a version after it can follow.
 const HIGHEST: u64 = i64::MAX as u64 - 1;
+/// How many files of the log are held at once.
+const AT_ONCE: usize = 16;
 /// A schema without columns.
 const NO_COLUMNS: &str = r#"{"type":"struct","fields":[]}"#;
 
@@ -87,7 +89,7 @@ impl Log {
             }
         }
         // In pieces, so that a long log is not held whole.
-        for part in wanted.chunks(256) {
+        for part in wanted.chunks(AT_ONCE) {
             for (path, bytes) in self.relics(part.to_vec()).await? {
                 salvage = tokio::task::spawn_blocking(move || {
                     salvage.take_file(&path, &bytes);

@@ -15,7 +15,7 @@ use crate::clock::World;
 use crate::continuity::plan::{self, Claim};
 use crate::continuity::stamp::Kind;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{Cadence, Facts, Log};
+use crate::log::{Before, Cadence, Facts, Log};
 
 /// Garbage is looked for when a sink has been held for this long. Behind a checkpoint or a reload it is looked for this
 /// much before its time.
@@ -26,6 +26,8 @@ const GARBAGE_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 const CLOSE: Duration = Duration::from_secs(60);
 /// What is not the kernel's is given up after so long.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
+/// What failed is tried again after this, then after twice as long each time, up to `GARBAGE_EVERY`.
+const FIRST_RETRY: Duration = Duration::from_secs(60);
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +49,13 @@ pub(super) struct Maintenance {
     cadence: Cadence,
     /// By the boot clock.
     garbage_due: Duration,
+    /// When a checkpoint is due because the last one failed.
+    checkpoint_again: Option<Again>,
+    /// The same for clean-up and garbage; it is `garbage_due` as well.
+    clean_again: Option<Again>,
     task: Option<JoinHandle<Done>>,
+    /// What the last round that was started is to do.
+    round: Round,
     is_stopped: bool,
 }
 
@@ -56,7 +64,25 @@ pub(super) struct Maintenance {
 struct Done {
     /// The checkpoint that was written, and its actions where they are known.
     written: Option<(u64, Option<u64>)>,
-    ended: Result<Maintained>,
+    /// What was done, whether or not the rest failed.
+    did: Maintained,
+    ended: Result<()>,
+}
+
+/// When something that failed is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Again {
+    wait: Duration,
+    /// By the boot clock.
+    due: Duration,
+}
+
+impl Again {
+    /// After a failure at the time of `boot`, and one before it.
+    fn after(before: Option<Self>, boot: Duration) -> Self {
+        let wait = before.map_or(FIRST_RETRY, |before| before.wait.saturating_mul(2).min(GARBAGE_EVERY));
+        Self { wait, due: boot.saturating_add(wait) }
+    }
 }
 
 /// What a round is to do.
@@ -82,7 +108,16 @@ impl Maintenance {
     pub(super) fn since(versions: u64, world: World) -> Self {
         let garbage_due = world.clock.boot().saturating_add(FIRST_GARBAGE);
         let cadence = Cadence::since(versions);
-        Self { world, cadence, garbage_due, task: None, is_stopped: false }
+        Self {
+            world,
+            cadence,
+            garbage_due,
+            checkpoint_again: None,
+            clean_again: None,
+            task: None,
+            round: Round::NOTHING,
+            is_stopped: false,
+        }
     }
 
     /// Counts a commit, and starts a round beside the next ones where one is due and none is under way.
@@ -90,15 +125,12 @@ impl Maintenance {
         self.cadence.committed();
         self.take_ended(facts);
         let Some(version) = facts.version.filter(|_| self.task.is_none() && !self.is_stopped) else { return };
-        let is_due = self.cadence.is_due();
+        let boot = self.world.clock.boot();
+        let is_due = self.cadence.is_due() || self.checkpoint_again.is_some_and(|again| again.due <= boot);
         // A reload leaves much that will be garbage, and a process that does nothing else finds what the last one left.
         let beside = is_due || kind == Kind::Reload;
-        let ahead = if beside { FIRST_GARBAGE } else { Duration::ZERO };
-        let garbage = if self.garbage_due.saturating_sub(self.world.clock.boot()) <= ahead {
-            Collect::Garbage
-        } else {
-            Collect::Nothing
-        };
+        let ahead = if beside && self.clean_again.is_none() { FIRST_GARBAGE } else { Duration::ZERO };
+        let garbage = if self.garbage_due.saturating_sub(boot) <= ahead { Collect::Garbage } else { Collect::Nothing };
         let round = Round { checkpoint: is_due.then_some(version), garbage };
         if round != Round::NOTHING {
             self.start(log, facts, claim, round);
@@ -113,6 +145,7 @@ impl Maintenance {
         if round.garbage == Collect::Garbage {
             self.garbage_due = self.world.clock.boot().saturating_add(GARBAGE_EVERY);
         }
+        self.round = round;
         let work = Work { log: log.clone(), world: self.world.clone(), claim: claim.clone() };
         self.task = Some(tokio::spawn(work.run(round)));
     }
@@ -136,9 +169,10 @@ impl Maintenance {
             Err(e) => {
                 let error = Error::internal("the maintenance of the table ended early").with_source(e);
                 warn("maintenance_failed", &error);
-                return Err(error);
+                Done { written: None, did: Maintained::default(), ended: Err(error) }
             }
         };
+        self.plan_again(&done);
         if let Some((version, actions)) = done.written {
             facts.checkpoint = facts.checkpoint.max(Some(version));
             actions.into_iter().for_each(|actions| self.cadence.wrote(actions));
@@ -146,7 +180,31 @@ impl Maintenance {
         if matches!(&done.ended, Err(e) if e.kind() == ErrorKind::Fenced) {
             self.is_stopped = true;
         }
-        done.ended
+        done.ended.map(|()| done.did)
+    }
+
+    /// Sets when what failed is tried again.
+    fn plan_again(&mut self, done: &Done) {
+        let boot = self.world.clock.boot();
+        let has_failed = done.ended.is_err();
+        let has_checkpoint = self.round.checkpoint.is_none() || done.did.checkpoint.is_some();
+        if !has_checkpoint {
+            self.checkpoint_again = Some(Again::after(self.checkpoint_again, boot));
+            if self.round.garbage == Collect::Garbage {
+                // Nobody has looked for it.
+                self.garbage_due = boot;
+            }
+            return;
+        }
+        if self.round.checkpoint.is_some() {
+            self.checkpoint_again = None;
+        }
+        if has_failed {
+            let again = Again::after(self.clean_again, boot);
+            (self.clean_again, self.garbage_due) = (Some(again), again.due);
+        } else if self.round.garbage == Collect::Garbage {
+            self.clean_again = None;
+        }
     }
 
     /// Waits for the round under way, then does one of everything, due or not.
@@ -211,25 +269,52 @@ struct Work {
 
 impl Work {
     async fn run(self, round: Round) -> Done {
-        let mut written = None;
-        let ended = self.work(round, &mut written).await;
-        if let Err(error) = &ended {
+        let mut done = Done { written: None, did: Maintained::default(), ended: Ok(()) };
+        done.ended = self.work(round, &mut done).await;
+        if let Err(error) = &done.ended {
             warn("maintenance_failed", error);
         }
-        Done { written, ended }
+        done
     }
 
-    async fn work(&self, round: Round, written: &mut Option<(u64, Option<u64>)>) -> Result<Maintained> {
-        let mut did = Maintained::default();
+    async fn work(&self, round: Round, done: &mut Done) -> Result<()> {
         self.current().await?;
         if let Some(version) = round.checkpoint {
+            let before = self.log.before_checkpoint(version).await?;
             let actions = self.log.write_checkpoint(version).await?;
-            *written = Some((version, actions));
-            self.in_time(self.log.compare_checkpoint(version)).await?;
-            did.checkpoint = Some(version);
+            done.written = Some((version, actions));
+            if let Err(error) = self.in_time(self.log.compare_checkpoint(version)).await {
+                if error.kind() == ErrorKind::Corrupt && self.withdraw(version, &before).await {
+                    done.written = None;
+                }
+                return Err(error);
+            }
+            done.did.checkpoint = Some(version);
         }
-        self.in_time(self.clean(round, &mut did)).await?;
-        Ok(did)
+        self.in_time(self.clean(round, &mut done.did)).await
+    }
+
+    /// Takes an untrue checkpoint out of readers' way; whether it is.
+    async fn withdraw(&self, version: u64, before: &Before) -> bool {
+        let withdrawn = async {
+            // What the checkpoint says of the epoch may be untrue as well.
+            self.check(&self.log.facts_without(before).await?)?;
+            self.log.withdraw_checkpoint(before).await
+        };
+        let withdrawn = self.in_time(withdrawn).await;
+        match &withdrawn {
+            Ok(()) => {
+                tracing::warn!(event = "checkpoint_withdrawn", version, "a checkpoint that is untrue is deleted again");
+            }
+            Err(error) => {
+                let source = std::error::Error::source(error);
+                tracing::warn!(
+                    event = "checkpoint_not_withdrawn", version, kind = ?error.kind(), error = %error, source = ?source,
+                    "a checkpoint that is untrue leads readers astray; reset the table"
+                );
+            }
+        }
+        withdrawn.is_ok()
     }
 
     async fn clean(&self, round: Round, did: &mut Maintained) -> Result<()> {
@@ -246,9 +331,10 @@ impl Work {
                 did.garbage += 1;
                 did.garbage_bytes += file.size;
             };
-            self.log.delete_garbage(&garbage, &mut count).await?;
+            let deleted = self.log.delete_garbage(&garbage, &mut count).await;
             let (files, bytes) = (did.garbage, did.garbage_bytes);
             tracing::info!(event = "garbage_deleted", files, bytes, "files that nothing needs are deleted");
+            deleted?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod interplay;
 mod invariants;
 mod kills;
 mod maintenance;
+mod maintenance_failures;
 mod object_stores;
 mod partitions;
 mod program;

@@ -24,7 +24,7 @@ use crate::faults::{Call, Fault, FaultStore, Verb};
 use crate::program::Readers;
 use crate::world::{TestClock, changes, log, memory, settings, sink, state, view, world};
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// So many versions make a checkpoint due.
 const DUE: u64 = 500;
 
@@ -34,13 +34,13 @@ fn reset(id: &str) -> ResetStamp {
 
 /// A clock whose dates move apart from the time in which maintenance becomes due.
 #[derive(Debug)]
-struct Dates {
+pub(crate) struct Dates {
     millis: AtomicI64,
-    time: Arc<TestClock>,
+    pub(crate) time: Arc<TestClock>,
 }
 
 impl Dates {
-    fn advance(&self, by: Duration) {
+    pub(crate) fn advance(&self, by: Duration) {
         self.millis.fetch_add(by.as_millis() as i64, Ordering::Relaxed);
     }
 }
@@ -64,17 +64,17 @@ impl Clock for Dates {
 }
 
 /// A table in a folder, whose files are as old as its clock says.
-struct Aged {
+pub(crate) struct Aged {
     dir: tempfile::TempDir,
-    world: cutover::World,
-    clock: Arc<Dates>,
+    pub(crate) world: cutover::World,
+    pub(crate) clock: Arc<Dates>,
     last: u64,
     known: Vec<PathBuf>,
 }
 
 impl Aged {
     /// A table that is begun so many days ago.
-    fn new(seed: u64, days_ago: u32) -> Self {
+    pub(crate) fn new(seed: u64, days_ago: u32) -> Self {
         let (mut world, time) = world(seed);
         let millis = AtomicI64::new(SystemClock.unix_millis() - (DAY * days_ago).as_millis() as i64);
         let clock = Arc::new(Dates { millis, time });
@@ -82,7 +82,7 @@ impl Aged {
         Self { dir: tempfile::tempdir().unwrap(), world, clock, last: 10, known: Vec::new() }
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.dir.path().join("table")
     }
 
@@ -90,11 +90,11 @@ impl Aged {
         Location::open(&self.folder().to_string_lossy(), Access::Write(Durability::None)).unwrap()
     }
 
-    fn log(&self) -> Log {
+    pub(crate) fn log(&self) -> Log {
         Log::new(self.location(), self.world.clone())
     }
 
-    async fn sink(&self, properties: &[(&str, &str)]) -> Sink {
+    pub(crate) async fn sink(&self, properties: &[(&str, &str)]) -> Sink {
         let mut settings: SinkSettings = settings();
         settings.properties = properties.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         let target = Target::open(self.location(), view(), settings, self.world.clone()).await.unwrap();
@@ -104,7 +104,7 @@ impl Aged {
         }
     }
 
-    async fn append(&mut self, sink: &mut Sink) {
+    pub(crate) async fn append(&mut self, sink: &mut Sink) {
         sink.append(changes(self.last, self.last + 1)).await.unwrap();
         self.last += 1;
         self.age();
@@ -118,7 +118,7 @@ impl Aged {
     }
 
     /// Gives what was written since the last call the time of the table's clock.
-    fn age(&mut self) {
+    pub(crate) fn age(&mut self) {
         let millis = self.world.clock.unix_millis();
         for path in files(&self.folder()) {
             if !self.known.contains(&path) {
@@ -129,18 +129,18 @@ impl Aged {
     }
 
     /// A file that nothing names, so many days old.
-    fn stray(&self, name: &str, days: i64) {
+    pub(crate) fn stray(&self, name: &str, days: i64) {
         let path = self.folder().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "garbage").unwrap();
         set_age(&path, self.world.clock.unix_millis() - days * DAY.as_millis() as i64);
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.folder().join(name).exists()
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let folder = self.folder();
         let mut names: Vec<String> =
             files(&folder).iter().map(|p| p.strip_prefix(&folder).unwrap().to_string_lossy().to_string()).collect();
@@ -154,7 +154,7 @@ impl Aged {
         self.names().iter().filter_map(entry).collect()
     }
 
-    async fn is_healthy(&self) {
+    pub(crate) async fn is_healthy(&self) {
         let report = verify(&self.log(), None).await.unwrap();
         assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
     }
@@ -178,7 +178,7 @@ fn set_age(path: &FsPath, millis: i64) {
 }
 
 /// What the live files are at a version, by their paths.
-async fn live(log: &Log, version: u64) -> Vec<String> {
+pub(crate) async fn live(log: &Log, version: u64) -> Vec<String> {
     let mut paths: Vec<String> = log.live_files_at(version).await.unwrap().into_iter().map(|f| f.path).collect();
     paths.sort();
     paths
@@ -245,7 +245,7 @@ async fn a_storage_that_hangs_or_fails_under_maintenance_fails_and_delays_no_app
 }
 
 /// Twenty days of a table: a version a day and a reload each week, then a checkpoint of each fifth day.
-async fn three_weeks(seed: u64, properties: &[(&str, &str)]) -> (Aged, Sink) {
+pub(crate) async fn three_weeks(seed: u64, properties: &[(&str, &str)]) -> (Aged, Sink) {
     let mut table = Aged::new(seed, 20);
     let mut sink = table.sink(properties).await;
     table.age();

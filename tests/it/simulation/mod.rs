@@ -14,7 +14,7 @@ mod time;
 
 use std::collections::BTreeMap;
 
-use self::schedule::{Played, play};
+use self::schedule::{Played, Sums, play};
 use crate::program::size;
 
 /// How many lines of a history are shown.
@@ -70,7 +70,7 @@ fn seeds_of_faults_break_no_rule() {
     let first = given.unwrap_or(1);
     let seeds = size("CUTOVER_SEEDS", 30);
     let (mut faults, mut fewest, mut versions, mut fired) = (0, u64::MAX, 0, BTreeMap::new());
-    let mut broken = Vec::new();
+    let (mut broken, mut maintained) = (Vec::new(), Sums::default());
     let again = REGRESSIONS.iter().map(|(seed, _)| *seed).filter(|_| given.is_none());
     for seed in again.chain(first..first + seeds) {
         let played = played(seed);
@@ -81,6 +81,7 @@ fn seeds_of_faults_break_no_rule() {
         faults += played.faults;
         fewest = fewest.min(played.faults);
         versions += played.versions;
+        maintained.add(played.maintained);
         for (fault, times) in played.fired {
             *fired.entry(fault).or_insert(0) += times;
         }
@@ -89,8 +90,12 @@ fn seeds_of_faults_break_no_rule() {
     if seeds >= ENOUGH {
         let never: Vec<&str> = FAULTS.into_iter().filter(|fault| !fired.contains_key(fault)).collect();
         assert!(never.is_empty(), "faults that never happened: {never:?}");
+        let Sums { checkpoints, cleaned, garbage } = maintained;
+        assert!(checkpoints > 0 && cleaned > 0 && garbage > 0, "maintenance did not do everything: {maintained:?}");
     }
-    eprintln!("{seeds} seeds from {first}: {versions} versions, {faults} faults, {fewest} at least in each; {fired:?}");
+    eprintln!(
+        "{seeds} seeds from {first}: {versions} versions, {faults} faults, {fewest} at least in each; {fired:?}; {maintained:?}"
+    );
 }
 
 #[test]

@@ -12,6 +12,9 @@ use super::feed::{Change, Feed, State};
 use super::storage::Storage;
 use crate::tables::entry;
 
+/// Removed files stay for a week, but for an hour by which a clock may be ahead.
+const RETAINED_MILLIS: i64 = (7 * 24 - 1) * 3600 * 1000;
+
 /// A rule that is broken, in words.
 pub(super) type Violation = String;
 
@@ -39,6 +42,8 @@ pub(super) struct Oracle {
     pub(super) live: BTreeMap<String, File>,
     /// Removed files and when.
     pub(super) removed: BTreeMap<String, i64>,
+    /// When removed files were removed, as their removers say.
+    removal_dates: BTreeMap<String, i64>,
     pub(super) metadata: Value,
     /// Whether it is a table of ours.
     pub(super) is_ours: bool,
@@ -158,6 +163,9 @@ impl Oracle {
             let path = text(remove, "path")?;
             gone.push(self.live.remove(path).ok_or_else(|| format!("{path} is removed and was not live"))?);
             self.removed.insert(path.into(), millis);
+            let date =
+                remove["deletionTimestamp"].as_i64().ok_or_else(|| format!("{path} is removed without a date"))?;
+            self.removal_dates.insert(path.into(), date);
         }
         let left = self.live.len();
         let mut rows: Vec<Row> = Vec::new();
@@ -279,6 +287,21 @@ impl Oracle {
             })?;
         }
         Ok(())
+    }
+
+    /// Files that versions of the retention name are there.
+    pub(super) fn check_retained(&self, storage: &Storage, millis: i64) -> Result<(), Violation> {
+        for (path, removed) in self.removal_dates.iter().filter(|(_, removed)| millis - **removed < RETAINED_MILLIS) {
+            demand(storage.peek(path).is_some(), || format!("{path}, removed at {removed}, is gone at {millis}"))?;
+        }
+        Ok(())
+    }
+
+    /// A file that was removed becomes live once more.
+    pub(super) fn expect_again(&mut self, path: &str) {
+        self.added.remove(path);
+        self.removed.remove(path);
+        self.removal_dates.remove(path);
     }
 
     /// What was written once stays: entries that are there are those that were seen, and live files exist.

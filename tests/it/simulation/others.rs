@@ -7,7 +7,7 @@ use object_store::{PutMode, PutOptions};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 
-use super::oracle::{Oracle, Row};
+use super::oracle::{Oracle, Row, rows_of};
 use super::storage::Storage;
 use super::time::Time;
 use crate::program::Chance;
@@ -127,6 +127,26 @@ impl Foreign<'_> {
         metadata["configuration"][key] = self.chance.below(9).to_string().into();
         self.commit("SET TBLPROPERTIES", vec![json!({ "metaData": metadata })]);
         "SET TBLPROPERTIES"
+    }
+
+    /// The file of ours that was removed first and is still there, and when it was removed.
+    pub(super) fn restorable(&self) -> Option<(String, i64)> {
+        let is_there = |path: &str| path.starts_with("cutover-") && self.storage.peek(path).is_some();
+        let removed = self.oracle.removed.iter().filter(|(path, _)| is_there(path));
+        removed.min_by_key(|(_, millis)| **millis).map(|(path, millis)| (path.clone(), *millis))
+    }
+
+    /// Brings a removed file back.
+    pub(super) fn restore(&mut self, path: &str) -> &'static str {
+        let Some(bytes) = self.storage.peek(path) else { return "nothing to restore" };
+        let (size, rows) = (bytes.len(), rows_of(bytes).unwrap().len());
+        self.oracle.expect_again(path);
+        let add = json!({"add": {"path": path, "partitionValues": {}, "size": size, "dataChange": true,
+            "modificationTime": self.time.unix_millis(), "stats": json!({"numRecords": rows}).to_string()}});
+        self.commit("RESTORE", vec![add]);
+        self.oracle.drift = Some("a restored file");
+        self.oracle.drifts += 1;
+        "RESTORE"
     }
 
     /// Deletes entries that `checkpoint` stands for.

@@ -9,7 +9,7 @@ use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Reset, Unti
 use cutover::continuity::plan::{Older, OnExisting};
 use cutover::continuity::stamp::ResetStamp;
 use cutover::log::Log;
-use cutover::sink::Destination;
+use cutover::sink::{Destination, Maintained};
 use cutover::{Ids, Location, Result, SinkSettings, World};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -38,6 +38,8 @@ pub(super) enum Role {
     Checkpoint,
     /// Takes the table over for all that a writer does beside its commits.
     Maintenance,
+    /// Deletes garbage as the command does, whoever holds the table.
+    Gc,
     /// Reads a version with its rows.
     Reader,
 }
@@ -51,6 +53,8 @@ pub(super) enum Ended {
     Read(u64, Vec<Row>),
     /// A file could not be read.
     Unread,
+    /// What maintenance did.
+    Maintained(Maintained),
     Done,
 }
 
@@ -83,12 +87,21 @@ pub(super) struct Process {
     /// The oracle's count of drifts when it began.
     pub(super) drifts: u64,
     pub(super) began_in_drift: bool,
+    /// When it began.
+    pub(super) begun: Duration,
+    /// How far its wall clock is ahead.
+    pub(super) skew_millis: i64,
 }
 
 impl Process {
     /// Whether this fault met one of its calls.
     pub(super) fn met(&self, fault: &str) -> bool {
         self.store.fired().contains_key(fault)
+    }
+
+    /// Whether any fault met its calls.
+    pub(super) fn met_any(&self) -> bool {
+        !self.store.fired().is_empty()
     }
 }
 
@@ -184,9 +197,10 @@ impl Stage {
             }
             Role::Checkpoint => checkpoint(Log::new(location, world)).boxed_local(),
             Role::Maintenance => maintenance(location, self.sink(), world).boxed_local(),
+            Role::Gc => gc(Log::new(location, world)).boxed_local(),
             Role::Reader => read(Log::new(location, world)).boxed_local(),
         };
-        Process { id, role, future, store, drifts, began_in_drift }
+        Process { id, role, future, store, drifts, began_in_drift, begun: self.time.passed(), skew_millis }
     }
 
     fn sink(&self) -> SinkSettings {
@@ -217,9 +231,16 @@ async fn maintenance(location: Location, mut settings: SinkSettings, world: Worl
     settings.source = "source-1".into();
     let target = Destination::look(location, settings, world).await?.follow("v", &["id".into()])?;
     let mut sink = target.claim().await?;
-    let maintained = sink.maintain().await.map(|_| Ended::Done);
+    let maintained = sink.maintain().await.map(Ended::Maintained);
     sink.close().await;
     maintained
+}
+
+async fn gc(log: Log) -> Result<Ended> {
+    let garbage = log.garbage().await?;
+    let mut did = Maintained::default();
+    log.delete_garbage(&garbage, |_| did.garbage += 1).await?;
+    Ok(Ended::Maintained(did))
 }
 
 async fn reset(mut connector: Connector, id: String) -> Result<Ended> {

@@ -19,6 +19,7 @@ use super::others::Foreign;
 use super::process::{Ended, Process, Role, Stage};
 use super::storage::Storage;
 use super::time::{Home, Time};
+use crate::faults::Verb;
 use crate::program::Chance;
 use crate::world::world;
 
@@ -28,6 +29,10 @@ const MOVES: u64 = 350;
 const FAULTS: u64 = 20;
 /// Everything that was fed is committed, or an end that has a name is reached, within this time of a sound storage.
 const QUIET: Duration = Duration::from_secs(600);
+/// Longer than removed files are kept, whatever a clock says.
+const LONG_AGO: Duration = Duration::from_secs(8 * 24 * 3600);
+/// A call that takes this long is given up.
+const CALL: Duration = Duration::from_secs(60);
 /// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
 const STILL: Duration = Duration::from_secs(120);
 
@@ -38,7 +43,24 @@ pub(super) struct Played {
     pub(super) faults: u64,
     pub(super) fired: BTreeMap<&'static str, u64>,
     pub(super) versions: u64,
+    pub(super) maintained: Sums,
     pub(super) violation: Option<Violation>,
+}
+
+/// What all maintenance did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sums {
+    pub(super) checkpoints: u64,
+    pub(super) cleaned: u64,
+    pub(super) garbage: u64,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, other: Self) {
+        self.checkpoints += other.checkpoints;
+        self.cleaned += other.cleaned;
+        self.garbage += other.garbage;
+    }
 }
 
 /// Plays `seed`.
@@ -51,6 +73,7 @@ pub(super) async fn play(seed: u64) -> Played {
         faults: stage.faults.load(Ordering::Relaxed),
         fired: stage.fired.lock().unwrap().clone(),
         versions: schedule.oracle.head.map_or(0, |head| head + 1),
+        maintained: schedule.maintained,
         violation,
     }
 }
@@ -63,6 +86,9 @@ struct Schedule {
     gone: Vec<crate::faults::FaultStore>,
     begun: usize,
     resets: u64,
+    maintained: Sums,
+    /// Whether others have left a checkpoint that is untrue.
+    is_untrue: bool,
 }
 
 impl Schedule {
@@ -98,6 +124,8 @@ impl Schedule {
             gone: Vec::new(),
             begun: 0,
             resets: 0,
+            maintained: Sums::default(),
+            is_untrue: false,
         }
     }
 
@@ -108,6 +136,7 @@ impl Schedule {
         let mut moves = 0;
         while moves < MOVES || self.stage.faults.load(Ordering::Relaxed) < FAULTS {
             self.act().await?;
+            self.oracle.check_retained(&self.stage.storage, self.stage.time.unix_millis())?;
             moves += 1;
         }
         self.end_faults().await?;
@@ -128,7 +157,8 @@ impl Schedule {
             }
             6..=9 => self.begin_writer().await,
             10 => self.begin_reset().await,
-            11 => self.begin(Role::Reader).await,
+            11 if self.oracle.head.is_some() => self.begin(Role::Reader).await,
+            12 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Gc).await,
             12 if self.oracle.is_ours => self.begin(Role::Checkpoint).await,
             13 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Maintenance).await,
             13 if self.oracle.is_ours => self.foreign(|foreign| foreign.maintain()),
@@ -140,6 +170,8 @@ impl Schedule {
                 let hours = [1, 5, 20, 60][stage.below(4) as usize];
                 self.sleep(Duration::from_secs(hours * 3600)).await
             }
+            18 if self.oracle.is_ours && stage.one_in(4) => self.gc_beside_restore().await,
+            18 if self.oracle.is_ours && stage.one_in(2) => self.maintain_alone().await,
             19 | 20 => self.move_time().await,
             _ => self.let_pass().await,
         }
@@ -241,7 +273,10 @@ impl Schedule {
         self.stage.note(|| format!("p{} ends: {said}", process.id));
         let wrong = || Err(format!("process {} ({:?}) ends with {said}", process.id, process.role));
         let saw_drift = process.began_in_drift || self.oracle.drifts > process.drifts;
-        let is_housekeeping = matches!(process.role, Role::Checkpoint | Role::Maintenance);
+        let is_housekeeping = matches!(process.role, Role::Checkpoint | Role::Maintenance | Role::Gc);
+        // All that sleep let a call take longer than it may.
+        let waited = self.stage.time.passed() - process.begun >= CALL;
+        let is_beside = is_housekeeping || process.role == Role::Reader;
         let is_led_astray = matches!(process.role, Role::Writer(honesty) if honesty != Honesty::Sound);
         match ended {
             Ok(Ended::Reset) => {
@@ -256,10 +291,21 @@ impl Schedule {
                 None => wrong(),
             },
             Ok(Ended::Unread) => Ok(()),
-            Ok(Ended::Done) if is_housekeeping => Ok(()),
+            Ok(Ended::Maintained(did)) => {
+                let (checkpoints, cleaned, garbage) = (u64::from(did.checkpoint.is_some()), did.cleaned, did.garbage);
+                self.maintained.add(Sums { checkpoints, cleaned, garbage });
+                Ok(())
+            }
+            Ok(Ended::Done) if process.role == Role::Checkpoint => Ok(()),
             Ok(Ended::Done) => wrong(),
-            Err(_) if is_housekeeping || process.role == Role::Reader => Ok(()),
             Err(e) => match e.kind() {
+                ErrorKind::Unavailable if is_beside && (process.met_any() || waited) => Ok(()),
+                ErrorKind::Corrupt | ErrorKind::ContinuityLost
+                    if self.is_untrue && process.role == Role::Maintenance =>
+                {
+                    Ok(())
+                }
+                ErrorKind::Refused if is_housekeeping && process.skew_millis < 0 => Ok(()),
                 ErrorKind::Fenced if self.oracle.epoch > 1 => Ok(()),
                 ErrorKind::ContinuityLost if saw_drift || is_led_astray => Ok(()),
                 ErrorKind::Refused if process.met("expired") || is_led_astray => Ok(()),
@@ -377,6 +423,101 @@ impl Schedule {
         match listing.checkpoints.range(..=self.oracle.anchor).next_back().copied() {
             Some(limit) => self.foreign(|foreign| foreign.clean(limit)),
             None => Ok(()),
+        }
+    }
+
+    /// Somebody deletes garbage, and once the folder is listed others bring back a file that was removed long ago. No one
+    /// else moves.
+    async fn gc_beside_restore(&mut self) -> Result<(), Violation> {
+        if self.restorable().is_none() {
+            return Ok(());
+        }
+        self.sleep(LONG_AGO).await?;
+        self.land_late_puts().await?;
+        let long_ago = self.stage.time.unix_millis() - LONG_AGO.as_millis() as i64;
+        let Some((path, _)) = self.restorable().filter(|(_, removed)| *removed <= long_ago) else { return Ok(()) };
+        self.stage.is_calm.store(true, Ordering::Relaxed);
+        let id = self.begun;
+        self.begin(Role::Gc).await?;
+        let mut restored = false;
+        while let Some(ticket) = self.ticket_of(id) {
+            let lists_folder = ticket.verb == Some(Verb::List) && ticket.path.is_empty();
+            self.stage.gate.let_pass(ticket.id, Pass::Go);
+            self.drive(id).await?;
+            if lists_folder && !restored {
+                restored = true;
+                self.foreign(|foreign| foreign.restore(&path))?;
+            }
+        }
+        self.crash_if_there(id).await?;
+        self.stage.is_calm.store(false, Ordering::Relaxed);
+        self.oracle.check_kept(&self.stage.storage)
+    }
+
+    /// Somebody maintains a table whose oldest versions may have expired. No one else moves.
+    async fn maintain_alone(&mut self) -> Result<(), Violation> {
+        self.sleep(Duration::from_secs(5 * 3600)).await?;
+        self.land_late_puts().await?;
+        if self.stage.log_retention.is_some() && self.oracle.drift.is_none() {
+            self.tempt_clean_up().await?;
+        }
+        self.alone(Role::Maintenance).await?;
+        self.check_end().await
+    }
+
+    /// Others make a checkpoint, first one that lacks a live file: somebody maintains the table, and others put it right.
+    async fn tempt_clean_up(&mut self) -> Result<(), Violation> {
+        let (log, version) = (self.plain_log(), self.oracle.anchor);
+        let failed = |e: cutover::Error| format!("the log cannot be read by others: {e:?}");
+        let listing = log.list(0).await.map_err(failed)?;
+        let base = listing.checkpoints.range(..version).next_back().map_or(0, |base| base + 1);
+        // Else there is nothing that the checkpoint can be held against.
+        let is_whole = (base..=version).all(|version| listing.versions.contains(&version));
+        if !is_whole || log.write_checkpoint(version).await.is_err() {
+            return Ok(());
+        }
+        let right = self.stage.storage.checkpoints();
+        if self.stage.storage.falsify_checkpoint(version) {
+            self.stage.note(|| format!("others leave an untrue checkpoint of version {version}"));
+            self.is_untrue = true;
+            self.alone(Role::Maintenance).await?;
+            self.is_untrue = false;
+            self.stage.storage.lead_back(&right);
+            self.check_end().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets one process go on to its end, on a sound storage.
+    async fn alone(&mut self, role: Role) -> Result<(), Violation> {
+        self.stage.is_calm.store(true, Ordering::Relaxed);
+        let id = self.begun;
+        self.begin(role).await?;
+        while let Some(ticket) = self.ticket_of(id) {
+            self.stage.gate.let_pass(ticket.id, Pass::Go);
+            self.drive(id).await?;
+        }
+        self.crash_if_there(id).await?;
+        self.stage.is_calm.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn restorable(&mut self) -> Option<(String, i64)> {
+        let stage = Arc::clone(&self.stage);
+        let mut chance = stage.chance.lock().unwrap();
+        let foreign =
+            Foreign { oracle: &mut self.oracle, storage: &stage.storage, time: &stage.time, chance: &mut chance };
+        foreign.restorable()
+    }
+
+    fn ticket_of(&self, id: usize) -> Option<Ticket> {
+        self.stage.gate.waiting().into_iter().find(|ticket| ticket.owner == id)
+    }
+
+    async fn crash_if_there(&mut self, id: usize) -> Result<(), Violation> {
+        match self.processes.iter().any(|process| process.id == id) {
+            true => self.crash(Some(id)).await,
+            false => Ok(()),
         }
     }
 

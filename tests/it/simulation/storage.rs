@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use arrow::array::{Array, BooleanArray, RecordBatchReader};
+use arrow::compute::filter_record_batch;
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::DateTime;
@@ -15,6 +17,8 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::time::Time;
 
@@ -45,6 +49,40 @@ impl Storage {
     pub(super) fn remove(&self, path: &str) {
         let path = Path::parse(path).unwrap();
         let _ = self.objects.delete(&path).now_or_never().expect("memory answers at once");
+    }
+
+    /// The files of checkpoints, and the hint, with their bytes.
+    pub(super) fn checkpoints(&self) -> BTreeMap<String, Bytes> {
+        let paths = self.dated().into_iter().map(|(path, _)| path);
+        let leads = |path: &String| path.contains(".checkpoint.") || path.ends_with("_last_checkpoint");
+        paths.filter(leads).filter_map(|path| Some((path.clone(), self.peek(&path)?))).collect()
+    }
+
+    /// Leads readers by these checkpoints and this hint alone.
+    pub(super) fn lead_back(&self, before: &BTreeMap<String, Bytes>) {
+        let found = self.checkpoints();
+        found.keys().filter(|path| !before.contains_key(*path)).for_each(|path| self.remove(path));
+        for (path, bytes) in before.iter().filter(|(path, bytes)| found.get(*path) != Some(bytes)) {
+            self.poke(path, bytes.to_vec(), PutOptions::default());
+        }
+    }
+
+    /// Takes a live file out of the checkpoint of `version`, if it names one.
+    pub(super) fn falsify_checkpoint(&self, version: u64) -> bool {
+        let path = format!("_delta_log/{version:020}.checkpoint.parquet");
+        let Some(bytes) = self.peek(&path) else { return false };
+        let mut reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
+        let mut writer = ArrowWriter::try_new(Vec::new(), reader.schema(), None).unwrap();
+        let mut is_false = false;
+        while let Some(batch) = reader.next().transpose().unwrap() {
+            let adds = batch.column_by_name("add").unwrap();
+            let live = (0..batch.num_rows()).find(|row| !is_false && adds.is_valid(*row));
+            is_false |= live.is_some();
+            let stays = BooleanArray::from_iter((0..batch.num_rows()).map(|row| Some(Some(row) != live)));
+            writer.write(&filter_record_batch(&batch, &stays).unwrap()).unwrap();
+        }
+        let bytes = writer.into_inner().unwrap();
+        is_false && self.poke(&path, bytes, PutOptions::default())
     }
 
     /// Every object and when it was written, in milliseconds since 1970 UTC.
