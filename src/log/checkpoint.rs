@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Facts, Log, compare};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Never more often than this many versions.
 const FEWEST_VERSIONS: u64 = 500;
@@ -71,8 +71,10 @@ impl Log {
                 written.await
             }
         };
-        written?;
-        self.actions_of_hint().await
+        match written {
+            Ok(()) => self.actions_of_hint().await,
+            Err(error) => Err(self.unless_overtaken(version, error).await),
+        }
     }
 
     /// Reads the checkpoint of `version` back and holds it against the log without it.
@@ -86,10 +88,9 @@ impl Log {
         }
     }
 
+    /// None is told where there is no hint: the kernel leaves it out when somebody else made the checkpoint.
     async fn actions_of_hint(&self) -> Result<Option<u64>> {
-        let missing = || Error::corrupt("_last_checkpoint cannot be read: it is missing");
-        let hint = self.hint().await?.ok_or_else(missing)?;
-        let hint = serde_json::from_slice::<serde_json::Value>(&hint).ok();
+        let hint = self.hint().await?.and_then(|hint| serde_json::from_slice::<serde_json::Value>(&hint).ok());
         Ok(hint.and_then(|h| h.get("size").and_then(serde_json::Value::as_u64)))
     }
 }

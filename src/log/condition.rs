@@ -72,6 +72,21 @@ impl Log {
         log.condition_of(&listing).await
     }
 
+    /// What a reading of the log up to `version` failed with, unless others cleaned up below a checkpoint above it
+    /// meanwhile: then what was damage is an earlier state that is gone.
+    pub(super) async fn unless_overtaken(&self, version: u64, error: Error) -> Error {
+        if error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        match self.list(version + 1).await.map(|listing| listing.checkpoints.first().copied()) {
+            Ok(Some(above)) => Error::unavailable(format!(
+                "others cleaned up the log below the checkpoint of version {above} while version {version} was read; try again"
+            ))
+            .with_source(error),
+            _ => error,
+        }
+    }
+
     async fn condition_of(&self, listing: &Listing) -> Result<Condition> {
         let Some(head) = listing.head() else {
             return match &listing.others {

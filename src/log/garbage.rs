@@ -82,7 +82,8 @@ impl Log {
     /// its name can be seen.
     ///
     /// Internal: there is no table. Refused: it is not ours, a file is younger than the clock, or the retention is not
-    /// understood. Corrupt: the log cannot be read whole; then nothing is garbage.
+    /// understood. Corrupt: the log cannot be read whole; then nothing is garbage. Unavailable: others cleaned up the log
+    /// meanwhile.
     pub async fn garbage(&self) -> Result<Garbage> {
         let clock = self.world.clock.unix_millis();
         let (mut written, mut newest) = (Vec::new(), i64::MIN);
@@ -131,7 +132,9 @@ impl Log {
             odd: None,
             facts,
         };
-        self.read_fates(head, &mut garbage).await?;
+        if let Err(error) = self.read_fates(head, &mut garbage).await {
+            return Err(self.unless_overtaken(head, error).await);
+        }
         match &garbage.odd {
             Some(path) => Err(Error::corrupt(format!(
                 "the log names the file {path:?}, and which one that is readers may see otherwise, so nothing is deleted; reset the table, and try again when the log has forgotten that name"

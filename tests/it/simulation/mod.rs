@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use self::schedule::{Played, Sums, play};
 use crate::program::size;
 
-/// How many lines of a history are shown.
+/// How many lines of a history are shown, unless it is played alone.
 const TAIL: usize = 60;
 /// After so many broken seeds the rest would say no more.
 const MOST_BROKEN: usize = 5;
@@ -45,9 +45,9 @@ const ENOUGH: u64 = 30;
 
 /// Seeds that broke a rule once, and what they found. A change of the simulation gives them other histories.
 const REGRESSIONS: &[(u64, &str)] = &[
-    (49, "a table that was loaded between two listings was refused as a folder without a log"),
-    (63, "a listing that named entries twice was taken for a log that does not load"),
-    (147, "credentials that expired while the newest commits were judged were taken for a loss of continuity"),
+    (200091, "a checkpoint that somebody else made, without a hint, was taken for a damaged one"),
+    (200112, "a log that others cleaned up while gc read it was taken for a damaged one"),
+    (210935, "a version below a checkpoint of others, whose entries they deleted, was taken for damage"),
 ];
 
 fn played(seed: u64) -> Played {
@@ -57,9 +57,9 @@ fn played(seed: u64) -> Played {
 }
 
 /// The end of a history that broke a rule, the rule, and how to see it again.
-fn told(seed: u64, played: &Played) -> Option<String> {
+fn told(seed: u64, played: &Played, shown: usize) -> Option<String> {
     let violation = played.violation.as_ref()?;
-    let tail = played.history[played.history.len().saturating_sub(TAIL)..].join("\n");
+    let tail = played.history[played.history.len().saturating_sub(shown)..].join("\n");
     let alone = format!("CUTOVER_SEED={seed} CUTOVER_SEEDS=1 cargo test --test it simulation::seeds");
     Some(format!("{tail}\nseed {seed}: {violation}\nalone: {alone}\n"))
 }
@@ -74,7 +74,7 @@ fn seeds_of_faults_break_no_rule() {
     let again = REGRESSIONS.iter().map(|(seed, _)| *seed).filter(|_| given.is_none());
     for seed in again.chain(first..first + seeds) {
         let played = played(seed);
-        broken.extend(told(seed, &played));
+        broken.extend(told(seed, &played, if seeds == 1 { usize::MAX } else { TAIL }));
         if broken.len() == MOST_BROKEN {
             break;
         }

@@ -120,7 +120,8 @@ pub(super) fn fold<'a>(rows: impl Iterator<Item = &'a Row>) -> State {
 impl Oracle {
     /// Takes every version that has appeared.
     pub(super) fn observe(&mut self, storage: &Storage, feed: &Feed, millis: i64) -> Result<(), Violation> {
-        // A put that arrives where the log was cleaned up is no version of the table.
+        // A put that arrives where the log was cleaned up is no version of the table: others clean up again.
+        self.cleaned.iter().for_each(|version| storage.remove(&entry(*version)));
         let is_gone = |version: &u64| storage.peek(&entry(*version)).is_none();
         self.cleaned.extend(self.entries.keys().copied().filter(is_gone));
         loop {
@@ -287,6 +288,11 @@ impl Oracle {
             })?;
         }
         Ok(())
+    }
+
+    /// How many entries were deleted so far.
+    pub(super) fn cleaned(&self) -> usize {
+        self.cleaned.len()
     }
 
     /// Files that versions of the retention name are there.

@@ -17,7 +17,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::feed::{Feed, FeedSource, Honesty};
 use super::gate::{Gate, GateStore};
-use super::oracle::{Row, rows_of};
+use super::oracle::{Oracle, Row, rows_of};
 use super::storage::Storage;
 use super::time::{ProcessClock, Time};
 use crate::faults::{Call, Fault, FaultStore, Verb};
@@ -87,6 +87,8 @@ pub(super) struct Process {
     /// The oracle's count of drifts when it began.
     pub(super) drifts: u64,
     pub(super) began_in_drift: bool,
+    /// The oracle's count of deleted entries when it began.
+    pub(super) cleaned: usize,
     /// When it began.
     pub(super) begun: Duration,
     /// How far its wall clock is ahead.
@@ -176,7 +178,7 @@ impl Stage {
         })
     }
 
-    pub(super) fn process(self: &Arc<Self>, id: usize, role: Role, drifts: u64, began_in_drift: bool) -> Process {
+    pub(super) fn process(self: &Arc<Self>, id: usize, role: Role, oracle: &Oracle) -> Process {
         let storage: Arc<dyn ObjectStore> = Arc::clone(&self.storage) as Arc<dyn ObjectStore>;
         let store = FaultStore::new(storage, None, self.script(id));
         let gated = GateStore { gate: Arc::clone(&self.gate), owner: id, inner: store.clone() };
@@ -200,7 +202,9 @@ impl Stage {
             Role::Gc => gc(Log::new(location, world)).boxed_local(),
             Role::Reader => read(Log::new(location, world)).boxed_local(),
         };
-        Process { id, role, future, store, drifts, began_in_drift, begun: self.time.passed(), skew_millis }
+        let (drifts, began_in_drift, cleaned) = (oracle.drifts, oracle.drift.is_some(), oracle.cleaned());
+        let begun = self.time.passed();
+        Process { id, role, future, store, drifts, began_in_drift, cleaned, begun, skew_millis }
     }
 
     fn sink(&self) -> SinkSettings {

@@ -208,7 +208,7 @@ impl Schedule {
         let id = self.begun;
         self.begun += 1;
         self.stage.note(|| format!("p{id} begins: {role:?}"));
-        let process = self.stage.process(id, role, self.oracle.drifts, self.oracle.drift.is_some());
+        let process = self.stage.process(id, role, &self.oracle);
         self.processes.push(process);
         self.drive(id).await
     }
@@ -276,6 +276,7 @@ impl Schedule {
         let is_housekeeping = matches!(process.role, Role::Checkpoint | Role::Maintenance | Role::Gc);
         // All that sleep let a call take longer than it may.
         let waited = self.stage.time.passed() - process.begun >= CALL;
+        let is_overtaken = self.oracle.cleaned() > process.cleaned;
         let is_beside = is_housekeeping || process.role == Role::Reader;
         let is_led_astray = matches!(process.role, Role::Writer(honesty) if honesty != Honesty::Sound);
         match ended {
@@ -299,7 +300,7 @@ impl Schedule {
             Ok(Ended::Done) if process.role == Role::Checkpoint => Ok(()),
             Ok(Ended::Done) => wrong(),
             Err(e) => match e.kind() {
-                ErrorKind::Unavailable if is_beside && (process.met_any() || waited) => Ok(()),
+                ErrorKind::Unavailable if is_beside && (process.met_any() || waited || is_overtaken) => Ok(()),
                 ErrorKind::Corrupt | ErrorKind::ContinuityLost
                     if self.is_untrue && process.role == Role::Maintenance =>
                 {
