@@ -69,6 +69,7 @@ pub mod config;
 pub mod connector;
 pub mod continuity;
 pub mod digest;
+pub mod disk;
 pub mod epoch;
 pub mod error;
 pub mod files;
@@ -80,6 +81,7 @@ pub mod sink;
 pub mod snapshot;
 pub mod source;
 pub mod step;
+pub mod steplog;
 mod store;
 
 /// The Arrow that batches and schemas are made of.

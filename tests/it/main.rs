@@ -27,6 +27,7 @@ mod kills;
 mod maintenance;
 mod object_stores;
 mod partitions;
+mod platter;
 mod program;
 mod readers;
 mod rebuild;
