@@ -24,6 +24,9 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// A new, empty directory; an error where the name is taken.
     fn create_dir(&self, path: &Path, readers: Readers) -> io::Result<()>;
 
+    /// Takes the name of an empty directory away.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
@@ -50,9 +53,21 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 }
 
 /// Makes sure of a directory and of its name, and of those above it; those that are missing are created.
+///
+/// What was created and could not be made sure of is taken away again: that a directory is synced the second time proves
+/// nothing about the names that it held at the first.
 pub(crate) fn create_durable_dir(disk: &dyn Disk, directory: &Path, readers: Readers) -> io::Result<()> {
-    let missing: Vec<&Path> = directory.ancestors().take_while(|p| !p.exists()).collect();
-    for directory in missing.into_iter().rev() {
+    let mut missing: Vec<&Path> = directory.ancestors().take_while(|p| !p.exists()).collect();
+    missing.reverse();
+    let sure = create_dirs(disk, directory, &missing, readers);
+    if sure.is_err() {
+        missing.iter().rev().for_each(|created| drop(disk.remove_dir(created)));
+    }
+    sure
+}
+
+fn create_dirs(disk: &dyn Disk, directory: &Path, missing: &[&Path], readers: Readers) -> io::Result<()> {
+    for directory in missing {
         match disk.create_dir(directory, readers) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
@@ -98,6 +113,10 @@ impl Disk for FileSystem {
     fn create_dir(&self, path: &Path, readers: Readers) -> io::Result<()> {
         let mode = if readers == Readers::Owner { 0o700 } else { 0o777 };
         DirBuilder::new().mode(mode).create(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {

@@ -193,7 +193,8 @@ pub(super) fn read_header(directory: &Path, file: &File, number: u64) -> Result<
             return Ok(None);
         }
         file.read_exact_at(&mut first, 0)?;
-        let claimed = Header::claimed_length(&first).filter(|claimed| *claimed <= LONGEST && u64::from(*claimed) <= length);
+        let claimed =
+            Header::claimed_length(&first).filter(|claimed| *claimed <= LONGEST && u64::from(*claimed) <= length);
         let Some(claimed) = claimed else { return Ok(None) };
         let mut bytes = vec![0; claimed as usize];
         file.read_exact_at(&mut bytes, 0)?;

@@ -84,7 +84,8 @@ pub(super) fn read_head(bytes: &[u8], salt: u64, offset: u64) -> Option<Head> {
 
 /// Whether `payload` is what `head`, at `offset`, was written for.
 pub(super) fn holds(head: &Head, payload: &Bytes, salt: u64, offset: u64) -> bool {
-    payload.len() as u64 == head.length && XxHash3_64::oneshot_with_seed(seed(salt, offset), payload) == head.payload_sum
+    payload.len() as u64 == head.length
+        && XxHash3_64::oneshot_with_seed(seed(salt, offset), payload) == head.payload_sum
 }
 
 #[cfg(test)]

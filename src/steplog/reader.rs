@@ -45,7 +45,10 @@ impl Reader {
             }
             let earliest = layout.segments.first().map_or(layout.last, |segment| segment.base);
             let holder = layout.segments.iter().rev().find(|segment| segment.base <= self.last);
-            let open = self.frames.take().filter(|frames| frames.at < frames.end || holder.is_some_and(|s| s.number == frames.number));
+            let open = self
+                .frames
+                .take()
+                .filter(|frames| frames.at < frames.end || holder.is_some_and(|s| s.number == frames.number));
             let mut frames = match (open, holder) {
                 (Some(frames), _) => frames,
                 (None, None) => return Ok(Next::Gone { earliest }),

@@ -155,8 +155,8 @@ fn tail(
             Ok(None) => return Ok((segment, frames.last, None)),
             Ok(Some((head, _))) => segment.push(head.after, head.frame_length()),
             Err(Flaw::Damaged { offset, why }) => {
-                let is_damage = offset < header.whole
-                    || frames.is_cut_by_damage().map_err(|e| frames.error(Flaw::Unread(e)))?;
+                let is_damage =
+                    offset < header.whole || frames.is_cut_by_damage().map_err(|e| frames.error(Flaw::Unread(e)))?;
                 if is_damage {
                     return Err(damaged(&path, offset, why));
                 }

@@ -69,7 +69,8 @@ impl Writer {
         let highest = segments.iter().map(|segment| segment.number).max().unwrap_or(0);
         let (layout, _) = watch::channel(Layout { segments: Vec::new(), last, bytes: 0 });
         let are_names_sure = true;
-        let writer = Self { files, id, limits, segments, last, file: Some(file), highest, dead, are_names_sure, layout };
+        let writer =
+            Self { files, id, limits, segments, last, file: Some(file), highest, dead, are_names_sure, layout };
         writer.publish();
         writer
     }
@@ -149,15 +150,7 @@ impl Writer {
             return Ok(Err(Answer::Gap { last }));
         }
         let length = entry.payload.len() as u64;
-        let head = Head {
-            length,
-            after,
-            step,
-            rows: entry.rows,
-            content: entry.content,
-            durable: 0,
-            payload_sum: 0,
-        };
+        let head = Head { length, after, step, rows: entry.rows, content: entry.content, durable: 0, payload_sum: 0 };
         let (frame, largest) = (head.frame_length(), self.limits.largest_step());
         if frame > largest {
             return Err(Error::refused(format!(
@@ -242,7 +235,8 @@ impl Writer {
     fn roll(&mut self) -> Result<(), Fault> {
         // A number that was tried may be the name of something.
         self.highest += 1;
-        let before: Vec<_> = self.segments.iter().filter(|segment| segment.end > segment.begin).map(Segment::before).collect();
+        let before: Vec<_> =
+            self.segments.iter().filter(|segment| segment.end > segment.begin).map(Segment::before).collect();
         let begin = Header::length(before.len());
         let header = Header { id: self.id, number: self.highest, base: self.last, whole: begin, before };
         match self.files.create(&header, |_, _| Ok(())) {

@@ -35,6 +35,7 @@ mod sample;
 mod schema_change;
 mod simulation;
 mod sink;
+mod steplog;
 mod tables;
 mod tidy;
 mod troubles;

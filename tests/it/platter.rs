@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path as FsPath, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -78,6 +79,29 @@ struct Content {
     is_doubtful: bool,
 }
 
+impl Content {
+    /// What was synced and not changed since, with any part of the rest.
+    fn after_a_cut(&self, chance: &mut Chance) -> Vec<u8> {
+        let sure = self.is.iter().zip(&self.durable).take_while(|(is, durable)| is == durable).count();
+        let (kept, rest) = self.is.split_at(sure);
+        let blank = vec![0; rest.len()];
+        let rest = match chance.below(5) {
+            0 => return self.durable.clone(),
+            1 => rest[..chance.below(rest.len() as u64 + 1) as usize].to_vec(),
+            2 => blank,
+            // Its blocks reach the platter in any order.
+            3 => rest
+                .chunks(64)
+                .zip(blank.chunks(64))
+                .flat_map(|both| if chance.one_in(2) { both.0 } else { both.1 })
+                .copied()
+                .collect(),
+            _ => rest.to_vec(),
+        };
+        [kept, &rest].concat()
+    }
+}
+
 /// What is in memory, and what is on the platter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Platter {
@@ -147,16 +171,7 @@ impl Platter {
                 continue;
             }
             let content = &self.files[id];
-            let bytes = if content.is == content.durable && !content.is_doubtful {
-                content.is.clone()
-            } else {
-                match chance.below(4) {
-                    0 => content.durable.clone(),
-                    1 => content.is[..chance.below(content.is.len() as u64 + 1) as usize].to_vec(),
-                    2 => vec![0; content.is.len()],
-                    _ => content.is.clone(),
-                }
-            };
+            let bytes = content.after_a_cut(chance);
             files.insert(path.strip_prefix(root).unwrap().to_string_lossy().to_string(), bytes);
         }
         files
@@ -266,12 +281,12 @@ impl Disk for Model {
             if trouble == Some(Trouble::NotCreated) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+            let file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
             book.files += 1;
             let id = book.files;
             book.platter.files.insert(id, Arc::default());
             book.platter.set(path.parent().unwrap(), vec![(path.to_path_buf(), Some(Node::File(id)))]);
-            Ok(Box::new(Written { id, path: path.to_path_buf(), disk: self.clone() }) as Box<dyn DiskFile>)
+            Ok(Box::new(Written { id, file, disk: self.clone() }) as Box<dyn DiskFile>)
         })
     }
 
@@ -299,6 +314,14 @@ impl Disk for Model {
         })
     }
 
+    fn remove_dir(&self, path: &FsPath) -> io::Result<()> {
+        self.call(Does::Remove, |book, _| {
+            fs::remove_dir(path)?;
+            book.platter.set(path.parent().unwrap(), vec![(path.to_path_buf(), None)]);
+            Ok(())
+        })
+    }
+
     fn sync_dir(&self, path: &FsPath) -> io::Result<()> {
         self.call(Does::SyncDirectory, |book, trouble| {
             if !path.exists() {
@@ -317,7 +340,7 @@ impl Disk for Model {
 #[derive(Debug)]
 struct Written {
     id: u64,
-    path: PathBuf,
+    file: fs::File,
     disk: Model,
 }
 
@@ -329,7 +352,7 @@ impl DiskFile for Written {
             let end = offset as usize + bytes.len();
             content.is.resize(content.is.len().max(end), 0);
             content.is[offset as usize..end].copy_from_slice(bytes);
-            fs::write(&self.path, &content.is)?;
+            FileExt::write_all_at(&self.file, bytes, offset)?;
             if trouble == Some(Trouble::Short) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     }
@@ -341,7 +364,7 @@ impl DiskFile for Written {
             }
             let content = Arc::make_mut(book.platter.files.get_mut(&self.id).unwrap());
             content.is.resize(length as usize, 0);
-            fs::write(&self.path, &content.is)
+            self.file.set_len(length)
         })
     }
 
