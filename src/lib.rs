@@ -60,6 +60,7 @@
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
+//! | [`steplog::StepLog`], [`disk::Disk`] | a view's changes kept on disk for whoever needs them, and what writes them |
 //! | [`config`], [`cli`] | the program `cutover` |
 
 pub mod change;

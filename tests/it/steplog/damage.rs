@@ -30,17 +30,22 @@ async fn sample() -> (BTreeMap<String, Vec<u8>>, String, Vec<(u64, usize)>) {
 
 /// What is found: the last step, or where damage was told.
 async fn found(files: &BTreeMap<String, Vec<u8>>) -> Result<(u64, Recovery), Error> {
-    let place = Place::with(files);
-    let (log, recovery) = place.open()?;
+    let (log, recovery) = Place::with(files).open()?;
     let last = log.stand().last.get();
     assert_eq!(fault(&log, 0, 0), None);
-    // What is left takes the next step, and is found again.
+    log.close().await.unwrap();
+    Ok((last, recovery))
+}
+
+/// What is left takes the next step, and is found again.
+async fn goes_on(files: &BTreeMap<String, Vec<u8>>, last: u64) {
+    let place = Place::with(files);
+    let (log, _) = place.open().unwrap();
     store(&log, last + 1, last + 1).await;
     log.close().await.unwrap();
     let (log, again) = place.open().unwrap();
     assert_eq!((fault(&log, 0, last + 1), again), (None, Recovery { is_new: false, cut: None }));
     log.close().await.unwrap();
-    Ok((last, recovery))
 }
 
 #[tokio::test]
@@ -61,6 +66,9 @@ async fn a_bit_that_changed_anywhere_is_found_or_cut_off_with_the_last_write() {
                         assert!(*name == newest && at >= before_last.1, "{name} {at} {bit} went unseen");
                         assert_eq!((step, recovery.cut.unwrap().offset), (before_last.0, before_last.1 as u64));
                         cut += 1;
+                        if cut % 20 == 0 {
+                            goes_on(&files, step).await;
+                        }
                     }
                     Err(e) => {
                         assert_eq!(e.kind(), ErrorKind::Corrupt, "{name} {at} {bit}: {e:?}");
@@ -91,6 +99,9 @@ async fn a_file_that_ends_anywhere_leaves_the_whole_steps_before_or_is_told() {
                     let (last, end) = *ends.iter().rev().find(|(_, end)| *end <= length).unwrap_or(&before);
                     let cut = recovery.cut.map(|cut| (cut.offset as usize, cut.bytes as usize));
                     assert_eq!((step, cut), (last, (length > end).then_some((end, length - end))), "{name} {length}");
+                    if length % 20 == 0 {
+                        goes_on(&files, step).await;
+                    }
                 }
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::Corrupt);
@@ -111,7 +122,9 @@ async fn a_step_that_is_bad_and_followed_by_a_later_write_is_damage_and_not_a_to
         files.get_mut(&newest).unwrap()[at] ^= 1;
         files
     };
-    assert!(found(&files_with(end - 1)).await.unwrap().1.cut.is_some());
+    let (last, recovery) = found(&files_with(end - 1)).await.unwrap();
+    assert!(recovery.cut.is_some());
+    goes_on(&files_with(end - 1), last).await;
     let told = found(&files_with(begin - 1)).await.unwrap_err();
     assert_eq!(told.kind(), ErrorKind::Corrupt);
 }
@@ -119,11 +132,16 @@ async fn a_step_that_is_bad_and_followed_by_a_later_write_is_damage_and_not_a_to
 #[tokio::test]
 async fn steps_of_one_write_reach_the_disk_in_any_order_and_are_a_torn_end() {
     let place = Place::new();
-    let (log, _) = place.open().unwrap();
-    store(&log, 1, 1).await;
+    let (disk, armed, open, syncs) = gated(&place.root, None);
+    let (log, _) = on(&disk, &place.log(), SMALL).unwrap();
     // Two steps in one write: the second is whole on disk, and the first is not.
-    let together = futures::future::join_all([2, 3].map(|n| log.append(dense(n)))).await;
-    assert!(together.iter().all(|answer| answer.is_ok()));
+    armed.store(true, Ordering::SeqCst);
+    let first = in_hand(&log, dense(1), &syncs);
+    let mut others = [2, 3].map(|n| Box::pin(log.append(dense(n))));
+    assert!(others.iter_mut().all(|other| other.as_mut().now_or_never().is_none()));
+    open.send(()).unwrap();
+    first.await.unwrap();
+    assert!(futures::future::join_all(others).await.iter().all(Result::is_ok));
     log.close().await.unwrap();
     let mut files = place.files();
     let newest = files.last_key_value().unwrap().0.clone();

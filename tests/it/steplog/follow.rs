@@ -1,34 +1,12 @@
 //! Many who append at once, and readers that follow.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::Ordering;
 
 use cutover::ErrorKind;
 use futures::FutureExt;
 
 use super::*;
-use crate::platter::{Does, Trouble};
-
-/// A disk whose next sync of a file, once it is armed, waits to be let through; syncs behind it go as `then` has it.
-fn gated(root: &Path, then: Option<Trouble>) -> (Arc<dyn Disk>, Arc<AtomicBool>, mpsc::Sender<()>, Arc<AtomicU64>) {
-    let (open, gate) = mpsc::channel();
-    let (armed, syncs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let (is_armed, counted) = (Arc::clone(&armed), Arc::clone(&syncs));
-    let script = move |_: usize, does: Does| {
-        if does != Does::SyncFile || !is_armed.load(Ordering::SeqCst) {
-            return None;
-        }
-        match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => {
-                gate.recv().unwrap();
-                None
-            }
-            1 => then,
-            _ => None,
-        }
-    };
-    (Arc::new(Model::new(root, Arc::new(|| None), Box::new(script))), armed, open, syncs)
-}
+use crate::platter::Trouble;
 
 #[tokio::test]
 async fn all_who_wait_share_one_sync_and_its_failure() {
@@ -38,9 +16,7 @@ async fn all_who_wait_share_one_sync_and_its_failure() {
         let limits = Limits { segment_bytes: 1 << 20, max_bytes: 8 << 20, queue_bytes: 1 << 20 };
         let (log, _) = on(&disk, &place.log(), limits).unwrap();
         armed.store(true, Ordering::SeqCst);
-        let mut first = Box::pin(log.append(dense(1)));
-        assert!(first.as_mut().now_or_never().is_none());
-        crate::program::wait_until(crate::program::PATIENCE, || syncs.load(Ordering::SeqCst) == 1);
+        let first = in_hand(&log, dense(1), &syncs);
         let mut others: Vec<_> = (2..=32).map(|n| Box::pin(log.append(dense(n)))).collect();
         assert!(others.iter_mut().all(|other| other.as_mut().now_or_never().is_none()));
         open.send(()).unwrap();

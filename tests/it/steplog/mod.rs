@@ -8,16 +8,20 @@ mod follow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use cutover::disk::Disk;
 use cutover::steplog::{Answer, At, Entry, Limits, Next, Recovery, StepLog};
 use cutover::{Error, Ids, Step, View};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tempfile::TempDir;
 
-use crate::platter::Model;
+use crate::platter::{Does, Model, Trouble};
+use crate::program::{PATIENCE, wait_until};
 
 /// Small enough that a handful of steps needs several segments.
 const SMALL: Limits = Limits { max_bytes: 256 << 10, segment_bytes: 2 << 10, queue_bytes: 1 << 20 };
@@ -64,6 +68,35 @@ fn quiet(root: &Path) -> Arc<dyn Disk> {
     Arc::new(Model::new(root, Arc::new(|| None), Box::new(|_, _| None)))
 }
 
+/// A disk whose next sync of a file, once it is armed, waits to be let through; syncs behind it go as `then` has it.
+fn gated(root: &Path, then: Option<Trouble>) -> (Arc<dyn Disk>, Arc<AtomicBool>, mpsc::Sender<()>, Arc<AtomicU64>) {
+    let (open, gate) = mpsc::channel();
+    let (armed, syncs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (is_armed, counted) = (Arc::clone(&armed), Arc::clone(&syncs));
+    let script = move |_: usize, does: Does| {
+        if does != Does::SyncFile || !is_armed.load(Ordering::SeqCst) {
+            return None;
+        }
+        match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                gate.recv().unwrap();
+                None
+            }
+            1 => then,
+            _ => None,
+        }
+    };
+    (Arc::new(Model::new(root, Arc::new(|| None), Box::new(script))), armed, open, syncs)
+}
+
+/// Begins to append an entry, and waits until the writer waits for its sync.
+fn in_hand<'a>(log: &'a StepLog, entry: Entry, syncs: &AtomicU64) -> BoxFuture<'a, Result<Answer, Error>> {
+    let mut append = Box::pin(log.append(entry));
+    assert!(append.as_mut().now_or_never().is_none());
+    assert!(wait_until(PATIENCE, || syncs.load(Ordering::SeqCst) == 1));
+    append
+}
+
 /// A log's directory, and the disk that it is on.
 struct Place {
     _home: TempDir,
@@ -73,7 +106,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let home = TempDir::new().unwrap();
+        // Nothing here is about a real disk, so none is waited for where there is memory to be had.
+        let memory = Path::new("/dev/shm");
+        let home = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
         let root = home.path().canonicalize().unwrap();
         let disk = quiet(&root);
         Self { _home: home, root, disk }
