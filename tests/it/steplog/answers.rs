@@ -46,7 +46,10 @@ async fn the_same_changes_in_another_order_and_in_other_batches_are_the_same_con
     let (log, _) = place.open().unwrap();
     let at = At::Step { step: step(3), after: step(0) };
     let [batch] = &batches(3, 0)[..] else { panic!() };
-    assert_eq!(log.append(Entry::new(at, std::slice::from_ref(batch)).unwrap()).await.unwrap(), Answer::Stored(step(3)));
+    assert_eq!(
+        log.append(Entry::new(at, std::slice::from_ref(batch)).unwrap()).await.unwrap(),
+        Answer::Stored(step(3))
+    );
     let turned = [batch.slice(2, 1), batch.slice(0, 2)];
     assert_eq!(log.append(Entry::new(at, &turned).unwrap()).await.unwrap(), Answer::AlreadyStored(step(3)));
     let fewer = Entry::new(at, &[batch.slice(0, 2)]).unwrap();
