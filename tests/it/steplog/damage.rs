@@ -30,7 +30,8 @@ async fn sample() -> (BTreeMap<String, Vec<u8>>, String, Vec<(u64, usize)>) {
 
 /// What is found: the last step, or where damage was told.
 async fn found(files: &BTreeMap<String, Vec<u8>>) -> Result<(u64, Recovery), Error> {
-    let (log, recovery) = Place::with(files).open()?;
+    let place = Place::with(files);
+    let (log, recovery) = place.open()?;
     let last = log.stand().last.get();
     assert_eq!(fault(&log, 0, 0), None);
     log.close().await.unwrap();
