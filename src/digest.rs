@@ -53,6 +53,11 @@ impl Digest {
         Self(value)
     }
 
+    /// Its number.
+    pub fn as_u128(self) -> u128 {
+        self.0
+    }
+
     /// The digest of both sets of rows together.
     #[must_use]
     pub fn plus(self, other: Digest) -> Self {

@@ -60,6 +60,7 @@
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
+//! | [`steplog::StepLog`], [`disk::Disk`] | a view's changes kept on disk for whoever needs them, and what writes them |
 //! | [`config`], [`cli`] | the program `cutover` |
 
 pub mod change;
@@ -69,6 +70,7 @@ pub mod config;
 pub mod connector;
 pub mod continuity;
 pub mod digest;
+pub mod disk;
 pub mod epoch;
 pub mod error;
 pub mod files;
@@ -80,6 +82,7 @@ pub mod sink;
 pub mod snapshot;
 pub mod source;
 pub mod step;
+pub mod steplog;
 mod store;
 
 /// The Arrow that batches and schemas are made of.

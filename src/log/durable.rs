@@ -17,8 +17,8 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-use super::disk::{Disk, DiskFile, FileSystem};
 use crate::clock::Ids;
+use crate::disk::{Disk, DiskFile, FileSystem, Readers, create_durable_dir};
 
 /// Syncs each object before its name appears, and the directory before the write is acknowledged. What others left
 /// unsynced in a directory is synced before the directory is listed.
@@ -234,10 +234,10 @@ impl Names {
             self.create_dir(directory)?;
             self.known(|known| known.durable.insert(directory.to_path_buf()));
         }
-        match self.disk.create(staged) {
+        match self.disk.create(staged, Readers::Umask) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 self.create_dir(directory)?;
-                self.disk.create(staged)
+                self.disk.create(staged, Readers::Umask)
             }
             created => created,
         }
@@ -274,7 +274,7 @@ impl Names {
             }
             read => read?,
         };
-        let file = self.disk.create(staged)?;
+        let file = self.disk.create(staged, Readers::Umask)?;
         if let Err(e) = file.write_all_at(&bytes, 0) {
             let _ = self.disk.remove(staged);
             return Err(e);
@@ -292,33 +292,13 @@ impl Names {
         }
     }
 
-    /// Makes sure of a directory and of its name, and of those above it.
     fn create_dir(&self, directory: &FsPath) -> io::Result<()> {
-        let missing: Vec<&FsPath> = directory.ancestors().take_while(|p| !p.exists()).collect();
-        for directory in missing.into_iter().rev() {
-            match self.disk.create_dir(directory) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-                _ => {}
-            }
-        }
-        for above in directory.ancestors().skip(1) {
-            match self.disk.sync_dir(above) {
-                // Nothing was created there by somebody who may not look at it, or where nothing is written.
-                Err(e) if is_beyond_us(e.kind()) => break,
-                synced => synced?,
-            }
-        }
-        Ok(())
+        create_durable_dir(&*self.disk, directory, Readers::Umask)
     }
 
     fn sync_parent(&self, path: &FsPath) -> io::Result<()> {
         path.parent().map_or(Ok(()), |parent| self.disk.sync_dir(parent))
     }
-}
-
-fn is_beyond_us(error: io::ErrorKind) -> bool {
-    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
-    matches!(error, PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
 fn ended(name: &str) -> Error {

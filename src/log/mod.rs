@@ -9,7 +9,6 @@ mod cloud;
 mod clustering;
 mod compare;
 mod condition;
-pub mod disk;
 mod durable;
 pub mod entry;
 mod facts;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Modules by floor; imports point down, never sideways or up.
 const FLOORS: &[&[&str]] = &[
     &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "schema", "snapshot", "step"],
-    &["store"],
-    &["files", "log", "source"],
+    &["disk", "store"],
+    &["files", "log", "source", "steplog"],
     &["inspect", "sink"],
     &["connector"],
     &["config"],
