@@ -62,6 +62,7 @@ impl Log {
     ///
     /// It ends only when the kernel has: whoever waits for it is told by an event when that takes long.
     pub async fn write_checkpoint(&self, version: u64) -> Result<Option<u64>> {
+        let before = self.list(0).await?;
         let mut written = std::pin::pin!(self.kernel.checkpoint(version));
         let late = self.world.clock.deadline(LATE);
         let written = tokio::select! {
@@ -73,7 +74,7 @@ impl Log {
         };
         match written {
             Ok(()) => self.actions_of_hint().await,
-            Err(error) => Err(self.unless_overtaken(version, error).await),
+            Err(error) => Err(self.unless_cleaned(&before, version, error).await),
         }
     }
 

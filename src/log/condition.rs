@@ -72,19 +72,21 @@ impl Log {
         log.condition_of(&listing).await
     }
 
-    /// What a reading of the log up to `version` failed with, unless others cleaned up below a checkpoint above it
-    /// meanwhile: then what was damage is an earlier state that is gone.
-    pub(super) async fn unless_overtaken(&self, version: u64, error: Error) -> Error {
+    /// What a reading of the log up to `version` failed with, unless others cleaned up since it was listed as `before`:
+    /// then what looked like damage is an earlier state that is gone.
+    pub(super) async fn unless_cleaned(&self, before: &Listing, version: u64, error: Error) -> Error {
         if error.kind() != ErrorKind::Corrupt {
             return error;
         }
-        match self.list(version + 1).await.map(|listing| listing.checkpoints.first().copied()) {
-            Ok(Some(above)) => Error::unavailable(format!(
-                "others cleaned up the log below the checkpoint of version {above} while version {version} was read; try again"
+        let Ok(now) = self.list(0).await else { return error };
+        let is_gone = !before.versions.is_subset(&now.versions) || !before.checkpoints.is_subset(&now.checkpoints);
+        if is_gone || now.checkpoints.last() > Some(&version) {
+            return Error::unavailable(format!(
+                "others cleaned up the log while it was read up to version {version}; try again"
             ))
-            .with_source(error),
-            _ => error,
+            .with_source(error);
         }
+        error
     }
 
     async fn condition_of(&self, listing: &Listing) -> Result<Condition> {

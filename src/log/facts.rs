@@ -116,6 +116,8 @@ impl Log {
                 Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
                 other => other,
             },
+            // The same holds for what ends a connector.
+            Ok(facts) if facts.ours().is_some_and(|ours| ours.drift.is_some()) => self.facts_at_once().await,
             other => other,
         }
     }

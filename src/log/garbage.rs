@@ -132,8 +132,9 @@ impl Log {
             odd: None,
             facts,
         };
-        if let Err(error) = self.read_fates(head, &mut garbage).await {
-            return Err(self.unless_overtaken(head, error).await);
+        let listing = self.list(0).await?;
+        if let Err(error) = self.read_fates(&listing, head, &mut garbage).await {
+            return Err(self.unless_cleaned(&listing, head, error).await);
         }
         match &garbage.odd {
             Some(path) => Err(Error::corrupt(format!(
@@ -145,8 +146,7 @@ impl Log {
 
     /// Reads what every retained version says of the files: from the oldest entry that is left, or from the oldest
     /// checkpoint above which nothing is damaged.
-    async fn read_fates(&self, head: u64, garbage: &mut Garbage) -> Result<()> {
-        let listing = self.list(0).await?;
+    async fn read_fates(&self, listing: &Listing, head: u64, garbage: &mut Garbage) -> Result<()> {
         let first = (0..=head).rev().take_while(|version| listing.versions.contains(version)).last();
         let first = first.unwrap_or(head.saturating_add(1));
         // The oldest checkpoint from which the entries lead on; there is none for a log from the beginning.
@@ -157,14 +157,14 @@ impl Log {
             )));
         }
         let oldest = base.filter(|_| first > 0);
-        let mut read = self.read_fates_from(&listing, first, oldest, head, garbage).await;
+        let mut read = self.read_fates_from(listing, first, oldest, head, garbage).await;
         for base in listing.checkpoints.iter().filter(|base| oldest < Some(**base) && **base <= head) {
             if !matches!(&read, Err(e) if e.kind() == ErrorKind::Corrupt) {
                 break;
             }
             // What is damaged lies below a checkpoint, which names all files that are not forgotten yet.
             garbage.forget();
-            read = self.read_fates_from(&listing, base + 1, Some(*base), head, garbage).await;
+            read = self.read_fates_from(listing, base + 1, Some(*base), head, garbage).await;
         }
         read
     }

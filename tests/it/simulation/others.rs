@@ -1,5 +1,6 @@
 //! What a foreign writer does to the table, between two calls of ours.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -16,6 +17,8 @@ use crate::world::view;
 
 /// Removed and unknown files are deleted after this long, as engines have it.
 const RETENTION_MILLIS: i64 = 7 * 24 * 3600 * 1000;
+/// No engine keeps a log for less: a put that is under way is done or given up by then.
+const YOUNG_MILLIS: i64 = 10 * 60 * 1000;
 
 /// Somebody else's hand on the table; knows no more than the table says.
 pub(super) struct Foreign<'a> {
@@ -149,9 +152,13 @@ impl Foreign<'_> {
         "RESTORE"
     }
 
-    /// Deletes entries that `checkpoint` stands for.
+    /// Deletes entries that `checkpoint` stands for, none of which is young.
     pub(super) fn clean(&mut self, checkpoint: u64) -> &'static str {
         let end = self.chance.below(checkpoint + 1);
+        let dated: BTreeMap<String, i64> = self.storage.dated().into_iter().collect();
+        let now = self.time.unix_millis();
+        let is_young = |version: &u64| dated.get(&entry(*version)).is_some_and(|date| now - date < YOUNG_MILLIS);
+        let end = (0..end).find(is_young).unwrap_or(end);
         for version in 0..end {
             self.storage.remove(&entry(version));
         }
