@@ -118,6 +118,11 @@ impl History {
         &self.findings
     }
 
+    /// Whether one of them is about `file`.
+    pub fn has_found(&self, file: &str) -> bool {
+        self.findings.iter().any(|finding| finding.file.as_deref() == Some(file))
+    }
+
     /// The live files after the last commit folded, where known.
     pub fn live(&self) -> Option<&HashMap<FileId, Live>> {
         self.live.as_ref()

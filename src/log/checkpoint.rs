@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Facts, Log, compare};
+use super::{Facts, Log, compare, hint};
 use crate::error::Result;
 
 /// Never more often than this many versions.
@@ -91,8 +91,7 @@ impl Log {
 
     /// None is told where there is no hint: the kernel leaves it out when somebody else made the checkpoint.
     async fn actions_of_hint(&self) -> Result<Option<u64>> {
-        let hint = self.hint().await?.and_then(|hint| serde_json::from_slice::<serde_json::Value>(&hint).ok());
-        Ok(hint.and_then(|h| h.get("size").and_then(serde_json::Value::as_u64)))
+        Ok(self.hint().await?.and_then(|hint| hint::number(&hint, "size")))
     }
 }
 

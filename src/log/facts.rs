@@ -110,14 +110,14 @@ impl Log {
     /// Refused: a folder that has files but no log; a table whose features our commits do not keep. Corrupt: a log
     /// that cannot be replayed, or whose newest entry is torn; the message names the command that repairs it.
     pub async fn facts(&self) -> Result<Facts> {
+        // Damage and drift stay; a listing that names entries twice, or others cleaned up behind, does not.
         match self.facts_at_once().await {
-            // Damage stays; a listing that names entries twice, or others cleaned up behind, does not.
-            Err(e) if e.kind() == ErrorKind::Corrupt => match self.facts_at_once().await {
-                Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
-                other => other,
-            },
-            // The same holds for what ends a connector.
-            Ok(facts) if facts.ours().is_some_and(|ours| ours.drift.is_some()) => self.facts_at_once().await,
+            Ok(facts) if facts.ours().is_none_or(|ours| ours.drift.is_none()) => return Ok(facts),
+            Err(e) if e.kind() != ErrorKind::Corrupt => return Err(e),
+            _ => {}
+        }
+        match self.facts_at_once().await {
+            Err(e) if e.kind() == ErrorKind::Corrupt => Err(self.explained(e).await),
             other => other,
         }
     }

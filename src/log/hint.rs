@@ -28,6 +28,11 @@ pub struct HintFault {
     pub misleads: bool,
 }
 
+/// A number that the bytes of a hint tell.
+pub(super) fn number(hint: &[u8], member: &str) -> Option<u64> {
+    serde_json::from_slice::<Value>(hint).ok()?.get(member)?.as_u64()
+}
+
 impl Log {
     /// The version of the checkpoint that `_last_checkpoint` names; `None` when there is no such file.
     ///

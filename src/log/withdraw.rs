@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
-use serde_json::Value;
 
 use super::compare::checkpoint_files;
+use super::hint::number;
 use super::{Facts, LAST_CHECKPOINT, LOG_DIR, Log};
 use crate::error::Result;
 use crate::store::store_error;
@@ -45,6 +45,7 @@ impl Log {
     /// what they saw.
     pub async fn withdraw_checkpoint(&self, before: &Before) -> Result<()> {
         let listing = self.list(0).await?;
+        let named = |hint: &Bytes| number(hint, "version");
         let path = |name: &str| Path::from_iter([LOG_DIR, name]);
         let unled = |e| store_error("_last_checkpoint cannot be put back", e);
         if self.hint().await?.as_ref().and_then(named) == Some(before.version) {
@@ -66,11 +67,6 @@ impl Log {
         }
         Ok(())
     }
-}
-
-/// The version that a hint names.
-fn named(hint: &Bytes) -> Option<u64> {
-    serde_json::from_slice::<Value>(hint).ok()?.get("version")?.as_u64()
 }
 
 fn absent(deleted: Result<(), StoreError>) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::header::{Header, LONGEST};
+use super::header::Header;
 use crate::disk::{Disk, DiskFile, Readers, create_durable_dir};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -193,8 +193,7 @@ pub(super) fn read_header(directory: &Path, file: &File, number: u64) -> Result<
             return Ok(None);
         }
         file.read_exact_at(&mut first, 0)?;
-        let claimed =
-            Header::claimed_length(&first).filter(|claimed| *claimed <= LONGEST && u64::from(*claimed) <= length);
+        let claimed = Header::claimed_length(&first).filter(|claimed| u64::from(*claimed) <= length);
         let Some(claimed) = claimed else { return Ok(None) };
         let mut bytes = vec![0; claimed as usize];
         file.read_exact_at(&mut bytes, 0)?;

@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 const SHORTEST: u32 = 72;
 const NAMED: u32 = 24;
 /// The most bytes that a header may claim to have.
-pub(super) const LONGEST: u32 = 16 << 20;
+const LONGEST: u32 = 16 << 20;
 
 /// A segment before another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

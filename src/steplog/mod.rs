@@ -193,8 +193,7 @@ impl StepLog {
     /// Where the log stands.
     pub fn stand(&self) -> Stand {
         let layout = self.layout.borrow();
-        let earliest = layout.segments.first().map_or(layout.last, |segment| segment.base);
-        Stand { earliest, last: layout.last, bytes: layout.bytes }
+        Stand { earliest: layout.earliest(), last: layout.last, bytes: layout.bytes }
     }
 
     /// Ends the log when everything asked for is done, and lets another process have it.

@@ -43,7 +43,7 @@ impl Reader {
             if self.last >= layout.last {
                 return Ok(Next::End);
             }
-            let earliest = layout.segments.first().map_or(layout.last, |segment| segment.base);
+            let earliest = layout.earliest();
             let holder = layout.segments.iter().rev().find(|segment| segment.base <= self.last);
             let open = self
                 .frames

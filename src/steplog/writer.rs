@@ -39,6 +39,17 @@ pub(super) struct Layout {
     pub(super) bytes: u64,
 }
 
+impl Layout {
+    /// The step before the first one that is held.
+    pub(super) fn earliest(&self) -> Step {
+        earliest(&self.segments, self.last)
+    }
+}
+
+fn earliest(segments: &[Segment], last: Step) -> Step {
+    segments.first().map_or(last, |segment| segment.base)
+}
+
 pub(super) struct Writer {
     files: Files,
     id: Uuid,
@@ -178,7 +189,7 @@ impl Writer {
         }
         let last = plan.frames.last().map_or(self.last, |(head, _)| head.step);
         let Some(segment) = self.segments.iter().rev().find(|segment| segment.base < step) else {
-            return Ok(Answer::Gone { earliest: self.earliest() });
+            return Ok(Answer::Gone { earliest: earliest(&self.segments, self.last) });
         };
         let before = Step::new(step.get() - 1)?;
         let mut frames = Frames::open(self.files.path(), segment, before)?;
@@ -289,10 +300,6 @@ impl Writer {
             self.files.sync_names().inspect_err(|_| self.are_names_sure = false)?;
         }
         Ok(())
-    }
-
-    fn earliest(&self) -> Step {
-        self.segments.first().map_or(self.last, |segment| segment.base)
     }
 
     fn bytes(&self) -> u64 {

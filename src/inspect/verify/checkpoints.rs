@@ -61,7 +61,7 @@ pub(super) async fn compare(log: &Log, listing: &Listing, sound: &BTreeSet<u64>,
         let file = format!("{version:020}{CHECKPOINT}");
         if let Some(difference) = log.checkpoint_difference(&listing, version).await? {
             listing.checkpoints.remove(&version);
-            if !history.findings().iter().any(|f| f.file.as_ref() == Some(&file)) {
+            if !history.has_found(&file) {
                 let message =
                     format!("the checkpoint of version {version} is not what the log says without it: {difference}");
                 history.find_file_later(version, Rule::Files, file, message);

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::reasons;
 use super::statistics::Statistics;
-use crate::continuity::finding::{Finding, Rule};
+use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -82,8 +82,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
                     );
                     history.find_file(added_at, Rule::Files, file.path.clone(), message);
                 }
-                let named = |f: &Finding| f.file.as_deref() == Some(file.path.as_str());
-                if let Some(untrue) = untrue.filter(|_| !history.findings().iter().any(named)) {
+                if let Some(untrue) = untrue.filter(|_| !history.has_found(&file.path)) {
                     let message = format!(
                         "readers skip rows of the file {} that they look for, by statistics that are not true: {untrue}",
                         file.path
@@ -96,8 +95,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
                 Some(noted)
             }
             Err(e) => {
-                let is_named = history.findings().iter().any(|f| f.file.as_deref() == Some(file.path.as_str()));
-                if !is_named {
+                if !history.has_found(&file.path) {
                     history.find_file(added_at, Rule::Files, file.path.clone(), reasons(&e));
                 }
                 file.digest
