@@ -74,6 +74,7 @@ pub mod error;
 pub mod files;
 pub mod generation;
 pub mod inspect;
+mod json;
 pub mod log;
 pub mod schema;
 pub mod sink;

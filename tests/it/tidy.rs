@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by floor; imports point down, never sideways or up.
 const FLOORS: &[&[&str]] = &[
-    &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "schema", "snapshot", "step"],
+    &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "json", "schema", "snapshot", "step"],
     &["store"],
     &["files", "log", "source"],
     &["inspect", "sink"],
