@@ -53,6 +53,11 @@ impl Digest {
         Self(value)
     }
 
+    /// The digest as a number.
+    pub fn to_u128(self) -> u128 {
+        self.0
+    }
+
     /// The digest of both sets of rows together.
     #[must_use]
     pub fn plus(self, other: Digest) -> Self {

@@ -62,7 +62,9 @@ impl Record {
         let mut cells: Vec<Option<&str>> = vec![None; self.columns.len()];
         for (position, (name, value)) in row.0.iter().enumerate() {
             let Some(cell) = self.position(name, position).and_then(|i| cells.get_mut(i)) else {
-                return Err(Misplaced::here("is not among the view's columns; leave it out, or add it to them").below(name));
+                return Err(
+                    Misplaced::here("is not among the view's columns; leave it out, or add it to them").below(name)
+                );
             };
             if cell.replace(value.get()).is_some() {
                 return Err(Misplaced::here("is given twice, in two spellings of its name").below(name));

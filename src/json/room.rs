@@ -22,7 +22,9 @@ impl Room {
                 self.left = left;
                 Ok(())
             }
-            None => Err(format!("needs more memory than is left of {} bytes for all rows; {}", self.total, self.remedy)),
+            None => {
+                Err(format!("needs more memory than is left of {} bytes for all rows; {}", self.total, self.remedy))
+            }
         }
     }
 }

@@ -5,9 +5,22 @@ use std::path::{Path, PathBuf};
 
 /// Modules by floor; imports point down, never sideways or up.
 const FLOORS: &[&[&str]] = &[
-    &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "json", "schema", "snapshot", "step"],
+    &[
+        "change",
+        "clock",
+        "continuity",
+        "digest",
+        "epoch",
+        "error",
+        "generation",
+        "ipc",
+        "json",
+        "schema",
+        "snapshot",
+        "step",
+    ],
     &["store"],
-    &["files", "log", "source"],
+    &["files", "ingest", "log", "source"],
     &["inspect", "sink"],
     &["connector"],
     &["config"],
