@@ -11,6 +11,9 @@ use arrow::ipc::{CompressionType, Message};
 pub(crate) struct Declared {
     /// How many rows the batch has; a dictionary has none.
     pub(crate) rows: u64,
+    /// How many values all arrays have together. Arrays of nulls or of runs need no bytes for them, but a decoder may make a
+    /// bit for each.
+    pub(crate) values: u64,
     /// Where each buffer lies in the message's body.
     pub(crate) buffers: Vec<Range<u64>>,
     /// How the buffers are compressed; such a buffer begins with the length that it unfolds to, or with -1.
@@ -28,6 +31,11 @@ impl Declared {
         let Some(batch) = batch else { return Ok(None) };
         let rows = u64::try_from(batch.length()).ok().filter(|rows| *rows <= u64::from(u32::MAX));
         let rows = if is_dictionary { 0 } else { rows.ok_or("a batch has an impossible number of rows")? };
+        let mut values = 0u64;
+        for node in batch.nodes().into_iter().flatten() {
+            let length = u64::try_from(node.length()).map_err(|_| "an array has a negative length")?;
+            values = values.saturating_add(length);
+        }
         let mut buffers = Vec::new();
         for buffer in batch.buffers().into_iter().flatten() {
             let span = u64::try_from(buffer.offset()).ok().zip(u64::try_from(buffer.length()).ok());
@@ -35,7 +43,7 @@ impl Declared {
             let within = range.filter(|range| range.end <= message.bodyLength().unsigned_abs());
             buffers.push(within.ok_or("a buffer lies outside its batch")?);
         }
-        Ok(Some(Self { rows, buffers, compression: batch.compression().map(|c| c.codec()) }))
+        Ok(Some(Self { rows, values, buffers, compression: batch.compression().map(|c| c.codec()) }))
     }
 }
 

@@ -174,7 +174,7 @@ fn bombs_are_refused() {
     check(&text, &[("s", Arc::new(views))], None, "for all rows");
     check(&text, &[("s", Arc::new(NullArray::new(1 << 30)))], None, "for all rows");
     let element = Arc::new(Field::new("element", DataType::Null, true));
-    let sized = FixedSizeListArray::new(element, i32::MAX, Arc::new(NullArray::new(i32::MAX as usize * 4)), None);
+    let sized = FixedSizeListArray::new(element, 1 << 18, Arc::new(NullArray::new(1 << 20)), None);
     check(&lists, &[("s", Arc::new(sized))], None, "for all rows");
     let element = Arc::new(Field::new("element", DataType::Int64, true));
     let overlapping = ListViewArray::new(

@@ -25,6 +25,9 @@ const MAX_SCHEMA: u64 = 16 << 20;
 /// What a field, or a column of a batch, takes beside its contents, in bytes.
 const OVERHEAD: u64 = 256;
 
+/// What an operation takes beside its row, in bytes: its letter, and where it stands if it is a partial update.
+const ROW: u64 = 16 + size_of::<Partial>() as u64;
+
 /// Adds the operations of a whole stream.
 pub(super) fn read(bytes: Vec<u8>, limits: Limits, into: &mut Gathering) -> Result<()> {
     if bytes.starts_with(b"ARROW1") {
@@ -55,7 +58,7 @@ pub(super) fn read(bytes: Vec<u8>, limits: Limits, into: &mut Gathering) -> Resu
 
 /// Looks at every message: what it declares must lie within the stream, and unfold to no more than `limit` bytes.
 fn measure(bytes: &[u8], limit: u64) -> Result<()> {
-    let (mut rest, mut unfolded, mut batch) = (bytes, 0u64, 1u64);
+    let (mut rest, mut unfolded, mut values, mut batch) = (bytes, 0u64, 0u64, 1u64);
     loop {
         let label = format!("batch {batch}");
         let torn = |why: &str| Error::corrupt(format!("{label}: the request is no complete Arrow IPC stream: {why}"));
@@ -91,6 +94,12 @@ fn measure(bytes: &[u8], limit: u64) -> Result<()> {
             _ => return Err(Error::refused(format!("{label}: is neither a record batch nor a dictionary"))),
         }
         let Some(declared) = Declared::of(&message).map_err(torn)? else { continue };
+        values = values.saturating_add(declared.values);
+        if declared.rows > limit / ROW || values > limit.saturating_mul(8) {
+            return Err(Error::refused(format!(
+                "{label}: has more rows than {limit} bytes can hold for all rows; {REMEDY_ROOM}"
+            )));
+        }
         for range in declared.buffers {
             let buffer = body.get(range.start as usize..range.end as usize).unwrap_or_default();
             let length = match declared.compression.and_then(|codec| Some((codec, unfolded_length(buffer)?))) {
@@ -204,7 +213,7 @@ impl Columns {
         }
         let letters = self.op.and_then(|i| batch.columns().get(i));
         need = need.saturating_add(letters.map_or(0, |letters| plain_bytes(letters, &DataType::Utf8)));
-        need = need.saturating_add((batch.num_rows() as u64).saturating_mul(16 + size_of::<Partial>() as u64));
+        need = need.saturating_add((batch.num_rows() as u64).saturating_mul(ROW));
         room.take(need).map_err(|why| Error::refused(format!("batch {number}: {why}")))?;
 
         let ops = match letters {
