@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a caller should do about an [`Error`]. Kinds are remedies, not origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,6 +142,13 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_deref().map(|s| s as &(dyn StdError + 'static))
     }
+}
+
+/// Runs a decoder of bytes that may be anything; a panic in it means that what `label` names is damaged.
+pub(crate) fn guarded<T>(label: &str, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        Err(Error::corrupt(format!("{label} is damaged: its decoder gave up")).with_source(panic_text(panic.as_ref())))
+    })
 }
 
 /// What a caught panic said.

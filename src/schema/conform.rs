@@ -182,9 +182,7 @@ fn converted(array: &ArrayRef, wanted: &DataType, mask: Option<&NullBuffer>) -> 
             let day = |millis: i64| {
                 let days = (millis % MILLIS_A_DAY == 0).then(|| i32::try_from(millis / MILLIS_A_DAY).ok()).flatten();
                 days.ok_or_else(|| {
-                    Misfit::new(format!(
-                        "has a date of {millis} ms since 1970, which is no whole day; cast it to a timestamp in the view"
-                    ))
+                    Misfit::new("has a date that is no whole day; cast it to a timestamp in the view".into())
                 })
             };
             Ok(Arc::new(masked.as_primitive::<Date64Type>().try_unary::<_, Date32Type, _>(day)?))
@@ -204,7 +202,7 @@ fn micros<T: ArrowPrimitiveType<Native = i64>>(
     array.as_primitive::<T>().try_unary::<_, TimestampMicrosecondType, _>(|value| {
         exact(value).ok_or_else(|| {
             Misfit::new(format!(
-                "has the time {value} of type {}, which is finer than a microsecond or beyond 64 bits of them, and Delta cannot hold it; round it in the view",
+                "has a time of type {} that is finer than a microsecond or beyond 64 bits of them, and Delta cannot hold it; round it in the view",
                 T::DATA_TYPE
             ))
         })
@@ -313,8 +311,7 @@ fn check_decimals(array: &ArrayRef) -> Converted<()> {
             for bound in [min(values), max(values)].into_iter().flatten() {
                 if Decimal128Type::validate_decimal_precision(bound, *precision, *scale).is_err() {
                     return Err(Misfit::new(format!(
-                        "has the decimal {bound}e{}, which is beyond its own type, {}; correct the view",
-                        -scale,
+                        "has a decimal that is beyond its own type, {}; correct the view",
                         array.data_type()
                     )));
                 }

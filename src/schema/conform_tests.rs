@@ -186,12 +186,12 @@ fn half(value: f32) -> <arrow::datatypes::Float16Type as ArrowPrimitiveType>::Na
 #[test]
 fn a_value_that_does_not_fit_is_refused_by_its_path() {
     for (given, part) in [
-        (Arc::new(TimestampSecondArray::from(vec![i64::MAX])) as ArrayRef, "9223372036854775807"),
-        (Arc::new(TimestampMillisecondArray::from(vec![i64::MIN / 1_000 - 1])), "-9223372036854776"),
+        (Arc::new(TimestampSecondArray::from(vec![i64::MAX])) as ArrayRef, "Timestamp(s)"),
+        (Arc::new(TimestampMillisecondArray::from(vec![i64::MIN / 1_000 - 1])), "Timestamp(ms)"),
         (Arc::new(TimestampNanosecondArray::from(vec![1])), "microsecond"),
-        (Arc::new(Date64Array::from(vec![86_400_001])), "86400001"),
-        (Arc::new(Date64Array::from(vec![86_400_000 * (i64::from(i32::MAX) + 1)])), "185542587187200000"),
-        (Arc::new(Decimal128Array::from(vec![1000]).with_precision_and_scale(3, 1).unwrap()), "1000e-1"),
+        (Arc::new(Date64Array::from(vec![86_400_001])), "no whole day"),
+        (Arc::new(Date64Array::from(vec![86_400_000 * (i64::from(i32::MAX) + 1)])), "no whole day"),
+        (Arc::new(Decimal128Array::from(vec![1000]).with_precision_and_scale(3, 1).unwrap()), "Decimal128(3, 1)"),
     ] {
         let message = refused(Arc::clone(&given));
         assert!(message.contains("\"c\"") && message.contains(part), "{message}");

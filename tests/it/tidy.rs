@@ -5,9 +5,22 @@ use std::path::{Path, PathBuf};
 
 /// Modules by floor; imports point down, never sideways or up.
 const FLOORS: &[&[&str]] = &[
-    &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "schema", "snapshot", "step"],
+    &[
+        "change",
+        "clock",
+        "continuity",
+        "digest",
+        "epoch",
+        "error",
+        "generation",
+        "ipc",
+        "json",
+        "schema",
+        "snapshot",
+        "step",
+    ],
     &["disk", "store"],
-    &["files", "log", "source", "steplog"],
+    &["files", "ingest", "log", "source", "steplog"],
     &["inspect", "sink"],
     &["connector"],
     &["config"],

@@ -1,7 +1,6 @@
 //! Parquet and Arrow files as record batches, whatever bytes they hold.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, MutableArrayData, RecordBatch, RecordBatchOptions, make_array};
@@ -13,7 +12,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::directory::{Format, Part, open_file};
 use super::{footer, ipc};
-use crate::error::{Error, Result, panic_text};
+use crate::error::{Error, Result, guarded};
 
 /// The most rows of a batch.
 const BATCH_ROWS: usize = 8192;
@@ -113,13 +112,6 @@ fn open_parquet(mut file: std::fs::File, label: &str, only: Option<&str>) -> Res
     };
     let reader = builder.with_batch_size(batch_rows).build().map_err(|e| damaged(label, e))?;
     Ok(Columnar::new(schema, Some(rows), bytes, Box::new(reader)))
-}
-
-/// Runs a decoder; a panic in it is a damaged file.
-fn guarded<T>(label: &str, decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        Err(Error::corrupt(format!("{label} is damaged: its decoder gave up")).with_source(panic_text(panic.as_ref())))
-    })
 }
 
 fn damaged(label: &str, e: impl std::error::Error + Send + Sync + 'static) -> Error {

@@ -11,6 +11,7 @@ use arrow::ipc::{Message, root_as_footer, root_as_message};
 
 use super::columnar::Columnar;
 use crate::error::{Error, Result};
+use crate::ipc::{Declared, unfolded_length};
 
 /// The most bytes that one compressed record batch may declare to unfold to.
 const MAX_UNFOLDED: u64 = 4 << 30;
@@ -140,29 +141,13 @@ impl Measured<'_> {
 
     /// Compares what a message declares with what its body, which lies at `body`, can hold.
     fn message(&mut self, message: &Message<'_>, body: u64) -> Result<()> {
-        let batch = match message.header_as_dictionary_batch() {
-            Some(dictionary) => dictionary.data(),
-            None => message.header_as_record_batch(),
-        };
-        let Some(batch) = batch else { return Ok(()) };
-        if message.header_as_record_batch().is_some() {
-            let rows = u64::try_from(batch.length()).ok().filter(|rows| *rows <= u64::from(u32::MAX));
-            self.rows += rows.ok_or_else(|| torn(self.label, "a batch has an impossible number of rows"))?;
-        }
+        let Some(declared) = Declared::of(message).map_err(|why| torn(self.label, why))? else { return Ok(()) };
+        self.rows += declared.rows;
         let mut unfolded = 0u64;
-        for buffer in batch.buffers().into_iter().flatten() {
-            let span = u64::try_from(buffer.offset()).ok().zip(u64::try_from(buffer.length()).ok());
-            let end = span.and_then(|(offset, length)| offset.checked_add(length));
-            let (Some((offset, length)), true) =
-                (span, end.is_some_and(|end| end <= message.bodyLength().unsigned_abs()))
-            else {
-                return Err(torn(self.label, "a buffer lies outside its batch"));
-            };
-            if batch.compression().is_some() && length >= 8 {
-                let prefix = self.read_at(body + offset, 8)?;
-                let declared = prefix.first_chunk::<8>().map_or(0, |b| i64::from_le_bytes(*b));
-                unfolded = unfolded.saturating_add(u64::try_from(declared).unwrap_or(0));
-            }
+        let compressed = declared.buffers.iter().filter(|b| declared.compression.is_some() && b.end - b.start >= 8);
+        for buffer in compressed {
+            let prefix = self.read_at(body + buffer.start, 8)?;
+            unfolded = unfolded.saturating_add(unfolded_length(&prefix).unwrap_or(0));
         }
         if unfolded > MAX_UNFOLDED {
             return Err(Error::refused(format!(

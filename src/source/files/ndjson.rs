@@ -1,22 +1,17 @@
 //! NDJSON: one row or one change a line, exact or refused.
 
-mod column;
-mod entries;
-mod value;
-
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Builder, RecordBatch, RecordBatchOptions, StringBuilder};
 use arrow::datatypes::SchemaRef;
 
+use super::shape::Shape;
 use crate::change::Op;
 use crate::error::{Error, Result};
+use crate::json::{Entries, Misplaced, Names, NotEntries, Record, Room, integer, kind_of};
 use crate::schema::View;
-use crate::source::files::shape::Shape;
 use crate::step::Step;
-use column::Record;
-use entries::{Entries, NotEntries};
 
 /// The longest line, in bytes.
 const MAX_LINE: u64 = 8 << 20;
@@ -24,6 +19,8 @@ const MAX_LINE: u64 = 8 << 20;
 const BATCH_ROWS: usize = 8192;
 /// … or this many bytes of lines.
 const BATCH_BYTES: usize = 16 << 20;
+/// The most memory that one batch may take, in bytes: a short line can name a row of very many columns.
+const MAX_UNFOLDED: u64 = 4 << 30;
 
 /// The batches of an NDJSON file.
 pub(crate) struct Ndjson<R> {
@@ -46,7 +43,7 @@ impl<R: Read> Ndjson<R> {
             lines: Lines::new(input, label),
             label: label.to_owned(),
             schema: shape.schema(),
-            record: Record::new(view.schema().fields())?,
+            record: Record::new(view.schema().fields(), Names::Exact)?,
             shape,
             steps: Int64Builder::new(),
             ops: StringBuilder::new(),
@@ -57,20 +54,22 @@ impl<R: Read> Ndjson<R> {
     /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<RecordBatch>> {
         let (mut rows, mut bytes) = (0, 0);
+        let mut room = Room::new(MAX_UNFOLDED, "write shorter lines");
         while rows < BATCH_ROWS && bytes < BATCH_BYTES {
             let Some((number, line)) = self.lines.next()? else {
                 self.ended = true;
                 break;
             };
             let place = |why: String| Error::refused(format!("{} line {number}: {why}", self.label));
+            let misplaced = |why: Misplaced| place(why.to_string());
             let entries = Entries::parse(line).map_err(|e| not_entries(e, &self.label, number))?;
             match &self.shape {
-                Shape::Rows(_) => self.record.append(&entries).map_err(place)?,
+                Shape::Rows(_) => self.record.append(&entries, &mut room).map_err(misplaced)?,
                 Shape::Changes(view, _) => {
                     let change = Change::of(&entries, view).map_err(place)?;
                     self.shape.check_step(change.step).map_err(place)?;
                     let row = Entries::parse(change.row).map_err(|e| not_entries(e, &self.label, number))?;
-                    self.record.append(&row).map_err(place)?;
+                    self.record.append(&row, &mut room).map_err(misplaced)?;
                     self.steps.append_value(change.step);
                     self.ops.append_value(change.op.letter());
                 }
@@ -136,7 +135,7 @@ impl<'a> Change<'a> {
         for (name, value) in &entries.0 {
             let op = match name.as_ref() {
                 "step" => {
-                    let number: i64 = value::integer(value.get(), "step")?;
+                    let number: i64 = integer(value.get(), "step")?;
                     Step::from_i64(number).map_err(|e| e.to_string())?;
                     step = Some(number);
                     continue;
@@ -150,7 +149,7 @@ impl<'a> Change<'a> {
                 return Err("an update in a view without key; give a delete and an insert, or declare the key".into());
             }
             if !value.get().starts_with('{') {
-                return Err(format!("{name:?} wants the row as an object, not {}", value::shape(value.get())));
+                return Err(format!("{name:?} wants the row as an object, not {}", kind_of(value.get())));
             }
             if change.replace((op, value.get())).is_some() {
                 return Err("more than one of insert, update and delete in one line".into());

@@ -10,7 +10,7 @@ use base64::Engine as _;
 pub(crate) type Misfit = String;
 
 /// What a JSON value looks like, without what it says.
-pub(crate) fn shape(json: &str) -> &'static str {
+pub(crate) fn kind_of(json: &str) -> &'static str {
     match json.as_bytes().first() {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
@@ -26,14 +26,14 @@ pub(crate) fn boolean(json: &str) -> Result<bool, Misfit> {
     match json {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(format!("wants true or false, not {}", shape(json))),
+        _ => Err(format!("wants true or false, not {}", kind_of(json))),
     }
 }
 
 /// An integer written as digits alone, within the type's range.
 pub(crate) fn integer<T: TryFrom<i64>>(json: &str, word: &str) -> Result<T, Misfit> {
     if !is_plain_integer(json) {
-        return Err(format!("wants a {word} written as digits alone, not {}", shape(json)));
+        return Err(format!("wants a {word} written as digits alone, not {}", kind_of(json)));
     }
     let fits = json.parse::<i64>().ok().and_then(|n| T::try_from(n).ok());
     fits.ok_or_else(|| format!("wants a {word}, and the integer is beyond its range"))
@@ -50,7 +50,7 @@ pub(crate) fn decimal(json: &str, precision: u8, scale: i8) -> Result<i128, Misf
     let number = match json.as_bytes().first() {
         Some(b'"') => string(json)?,
         Some(b'-' | b'0'..=b'9') => Cow::Borrowed(json),
-        _ => return Err(format!("wants a {wanted}, not {}", shape(json))),
+        _ => return Err(format!("wants a {wanted}, not {}", kind_of(json))),
     };
     let parts = split_number(&number).ok_or_else(|| format!("wants a {wanted}, and the string holds no number"))?;
     let (negative, whole, fraction, exponent) = parts;
@@ -140,7 +140,7 @@ fn exact(json: &str, value: f64, word: &str) -> Result<(), Misfit> {
     if is_whole
         && json.trim_start_matches('-').trim_start_matches('0') != format!("{:.0}", value.abs()).trim_start_matches('0')
     {
-        return Err(format!("is no {word}: the nearest one is {value:.0}"));
+        return Err(format!("wants a {word}, and the integer has more digits than one can hold"));
     }
     let digits = json.split(['e', 'E']).next().unwrap_or_default();
     if value == 0.0 && digits.contains(|digit: char| ('1'..='9').contains(&digit)) {
@@ -155,13 +155,13 @@ fn float_word(json: &str, word: &str) -> Result<Option<f64>, Misfit> {
         "\"Infinity\"" => Ok(Some(f64::INFINITY)),
         "\"-Infinity\"" => Ok(Some(f64::NEG_INFINITY)),
         _ if json.starts_with(['-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) => Ok(None),
-        _ => Err(format!("wants a {word}, or \"NaN\", \"Infinity\" or \"-Infinity\", not {}", shape(json))),
+        _ => Err(format!("wants a {word}, or \"NaN\", \"Infinity\" or \"-Infinity\", not {}", kind_of(json))),
     }
 }
 
 pub(crate) fn string(json: &str) -> Result<Cow<'_, str>, Misfit> {
     if !json.starts_with('"') {
-        return Err(format!("wants a string, not {}", shape(json)));
+        return Err(format!("wants a string, not {}", kind_of(json)));
     }
     if let Some(plain) = json.get(1..json.len() - 1)
         && !plain.contains('\\')
@@ -174,7 +174,7 @@ pub(crate) fn string(json: &str) -> Result<Cow<'_, str>, Misfit> {
 }
 
 pub(crate) fn binary(json: &str) -> Result<Vec<u8>, Misfit> {
-    let text = string(json).map_err(|_| format!("wants a base64 string, not {}", shape(json)))?;
+    let text = string(json).map_err(|_| format!("wants a base64 string, not {}", kind_of(json)))?;
     base64::engine::general_purpose::STANDARD
         .decode(text.as_bytes())
         .map_err(|_| "wants base64 of the standard alphabet, padded".to_owned())
@@ -183,14 +183,14 @@ pub(crate) fn binary(json: &str) -> Result<Vec<u8>, Misfit> {
 /// Days since 1970 of `YYYY-MM-DD`; years beyond 0 to 9999 have a sign.
 pub(crate) fn date(json: &str) -> Result<i32, Misfit> {
     let wanted = || "wants a date as \"YYYY-MM-DD\"";
-    let text = string(json).map_err(|_| format!("{}, not {}", wanted(), shape(json)))?;
+    let text = string(json).map_err(|_| format!("{}, not {}", wanted(), kind_of(json)))?;
     days(&text).ok_or_else(|| wanted().to_owned())
 }
 
 /// Microseconds since 1970 UTC of an RFC 3339 time, whose zone must be there.
 pub(crate) fn timestamp(json: &str) -> Result<i64, Misfit> {
     let wanted = "wants a time with its zone, as \"2026-01-31T12:00:00.123456Z\"";
-    let text = string(json).map_err(|_| format!("{wanted}, not {}", shape(json)))?;
+    let text = string(json).map_err(|_| format!("{wanted}, not {}", kind_of(json)))?;
     let (local, zone) = match text.strip_suffix(['Z', 'z']) {
         Some(local) => (local, 0),
         None => {
@@ -206,7 +206,7 @@ pub(crate) fn timestamp(json: &str) -> Result<i64, Misfit> {
 /// Microseconds since 1970 of a time without zone.
 pub(crate) fn timestamp_ntz(json: &str) -> Result<i64, Misfit> {
     let wanted = "wants a time without zone, as \"2026-01-31T12:00:00.123456\"";
-    let text = string(json).map_err(|_| format!("{wanted}, not {}", shape(json)))?;
+    let text = string(json).map_err(|_| format!("{wanted}, not {}", kind_of(json)))?;
     micros(&text)?.ok_or_else(|| wanted.to_owned())
 }
 

@@ -1,6 +1,5 @@
 //! One column of the view, filled from JSON values.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -15,13 +14,18 @@ use arrow::datatypes::{
 use serde_json::value::RawValue;
 
 use super::entries::{Entries, NotEntries};
-use super::value::{self, Misfit, shape};
+use super::misplaced::Misplaced;
+use super::record::{Names, Record};
+use super::room::Room;
+use super::value::{self, Misfit, kind_of};
 use crate::error::{Error, Result};
 
 /// A column that takes one JSON value a row.
 pub(crate) struct Column {
     field: FieldRef,
     cells: Cells,
+    /// The memory that a null takes, in bytes.
+    width: u64,
 }
 
 enum Cells {
@@ -45,54 +49,58 @@ enum Cells {
 
 impl Column {
     /// An empty column for `field`, whose type is a kept one.
-    pub(crate) fn new(field: &FieldRef) -> Result<Self> {
+    pub(crate) fn new(field: &FieldRef, names: Names) -> Result<Self> {
         let cells = match field.data_type() {
-            DataType::Boolean => Cells::Boolean(BooleanBuilder::new()),
-            DataType::Int8 => Cells::Int8(PrimitiveBuilder::new()),
-            DataType::Int16 => Cells::Int16(PrimitiveBuilder::new()),
-            DataType::Int32 => Cells::Int32(PrimitiveBuilder::new()),
-            DataType::Int64 => Cells::Int64(PrimitiveBuilder::new()),
-            DataType::Float32 => Cells::Float32(PrimitiveBuilder::new()),
-            DataType::Float64 => Cells::Float64(PrimitiveBuilder::new()),
+            DataType::Boolean => Cells::Boolean(BooleanBuilder::with_capacity(0)),
+            DataType::Int8 => Cells::Int8(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int16 => Cells::Int16(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int32 => Cells::Int32(PrimitiveBuilder::with_capacity(0)),
+            DataType::Int64 => Cells::Int64(PrimitiveBuilder::with_capacity(0)),
+            DataType::Float32 => Cells::Float32(PrimitiveBuilder::with_capacity(0)),
+            DataType::Float64 => Cells::Float64(PrimitiveBuilder::with_capacity(0)),
             DataType::Decimal128(p, s) => {
-                Cells::Decimal(Decimal128Builder::new().with_data_type(field.data_type().clone()), *p, *s)
+                Cells::Decimal(Decimal128Builder::with_capacity(0).with_data_type(field.data_type().clone()), *p, *s)
             }
-            DataType::Utf8 => Cells::String(StringBuilder::new()),
-            DataType::Binary => Cells::Binary(BinaryBuilder::new()),
-            DataType::Date32 => Cells::Date(PrimitiveBuilder::new()),
-            DataType::Timestamp(_, None) => Cells::TimestampNtz(PrimitiveBuilder::new()),
+            DataType::Utf8 => Cells::String(StringBuilder::with_capacity(0, 0)),
+            DataType::Binary => Cells::Binary(BinaryBuilder::with_capacity(0, 0)),
+            DataType::Date32 => Cells::Date(PrimitiveBuilder::with_capacity(0)),
+            DataType::Timestamp(_, None) => Cells::TimestampNtz(PrimitiveBuilder::with_capacity(0)),
             DataType::Timestamp(_, Some(zone)) => {
-                Cells::Timestamp(PrimitiveBuilder::new().with_timezone(Arc::clone(zone)))
+                Cells::Timestamp(PrimitiveBuilder::with_capacity(0).with_timezone(Arc::clone(zone)))
             }
-            DataType::List(element) => Cells::List(Spans::default(), Box::new(Column::new(element)?)),
-            DataType::Struct(fields) => Cells::Struct(NullBufferBuilder::new(0), Record::new(fields)?),
+            DataType::List(element) => Cells::List(Spans::default(), Box::new(Column::new(element, names)?)),
+            DataType::Struct(fields) => Cells::Struct(NullBufferBuilder::new(0), Record::new(fields, names)?),
             DataType::Map(entries, _) => {
                 let DataType::Struct(pair) = entries.data_type() else { return Err(no_json(field)) };
                 let [key, value] = pair.as_ref() else { return Err(no_json(field)) };
-                let columns = (Box::new(Column::new(key)?), Box::new(Column::new(value)?));
+                let columns = (Box::new(Column::new(key, names)?), Box::new(Column::new(value, names)?));
                 Cells::Map(Spans::default(), pair.clone(), columns.0, columns.1)
             }
             _ => return Err(no_json(field)),
         };
-        Ok(Self { field: Arc::clone(field), cells })
+        Ok(Self { field: Arc::clone(field), cells, width: null_width(field.data_type()) })
     }
 
-    /// Appends the value, or null for `None`; a misfit names this column and leaves it unusable.
-    pub(crate) fn append(&mut self, json: Option<&str>) -> Result<(), Misfit> {
-        let json = match json.filter(|json| *json != "null") {
-            Some(json) => json,
+    /// Appends the value, or null for `None`; a misfit leaves the column unusable.
+    pub(crate) fn append(&mut self, json: Option<&str>, room: &mut Room) -> Result<(), Misplaced> {
+        match json.filter(|json| *json != "null") {
+            Some(json) => self.append_value(json, room),
             None if self.field.is_nullable() => {
+                room.take(self.width)?;
                 self.append_null();
-                return Ok(());
+                Ok(())
             }
-            None => return Err(format!("column {:?} is null or missing and may not be", self.field.name())),
-        };
-        self.append_value(json).map_err(|why| {
-            if why.starts_with("column ") { why } else { format!("column {:?} {why}", self.field.name()) }
-        })
+            None => Err(Misplaced::here("is null or missing and may not be")),
+        }
     }
 
-    fn append_value(&mut self, json: &str) -> Result<(), Misfit> {
+    fn append_value(&mut self, json: &str, room: &mut Room) -> Result<(), Misplaced> {
+        room.take(match &self.cells {
+            Cells::String(_) | Cells::Binary(_) => self.width + json.len() as u64,
+            // Its members count for themselves.
+            Cells::Struct(..) => 1,
+            _ => self.width,
+        })?;
         match &mut self.cells {
             Cells::Boolean(b) => b.append_value(value::boolean(json)?),
             Cells::Int8(b) => b.append_value(value::integer(json, "tinyint")?),
@@ -108,32 +116,35 @@ impl Column {
             Cells::Timestamp(b) => b.append_value(value::timestamp(json)?),
             Cells::TimestampNtz(b) => b.append_value(value::timestamp_ntz(json)?),
             Cells::List(spans, element) => {
-                let wants = || format!("wants an array, not {}", shape(json));
-                let values: Vec<&RawValue> = serde_json::from_str(json).map_err(|_| wants())?;
+                let wants = |_| format!("wants an array, not {}", kind_of(json));
+                let values: Vec<&RawValue> = serde_json::from_str(json).map_err(wants)?;
                 for value in &values {
-                    element.append(Some(value.get()))?;
+                    element.append(Some(value.get()), room).map_err(|misfit| misfit.below("[]"))?;
                 }
                 spans.push(values.len());
             }
             Cells::Struct(valid, record) => {
-                record.append(&object(json)?)?;
+                let members = object(json, "the same field twice")?;
+                record.append(&members, room).map_err(|misfit| misfit.below("."))?;
                 valid.append_non_null();
             }
             Cells::Map(spans, _, keys, values) => {
+                let in_value = |misfit: Misplaced| misfit.below(".value");
                 if let Cells::String(keys) = &mut keys.cells {
-                    let entries = object(json)?;
+                    let entries = object(json, "the same key twice")?;
                     for (key, value) in &entries.0 {
+                        room.take(key.len() as u64 + 4)?;
                         keys.append_value(key);
-                        values.append(Some(value.get()))?;
+                        values.append(Some(value.get()), room).map_err(in_value)?;
                     }
                     spans.push(entries.0.len());
                     return Ok(());
                 }
-                let wants = || format!("wants an array of [key, value], not {}", shape(json));
-                let entries: Vec<[&RawValue; 2]> = serde_json::from_str(json).map_err(|_| wants())?;
+                let wants = |_| format!("wants an array of [key, value], not {}", kind_of(json));
+                let entries: Vec<[&RawValue; 2]> = serde_json::from_str(json).map_err(wants)?;
                 for [key, value] in &entries {
-                    keys.append(Some(key.get()))?;
-                    values.append(Some(value.get()))?;
+                    keys.append(Some(key.get()), room).map_err(|misfit| misfit.below(".key"))?;
+                    values.append(Some(value.get()), room).map_err(in_value)?;
                 }
                 spans.push(entries.len());
             }
@@ -158,7 +169,7 @@ impl Column {
             Cells::List(spans, _) | Cells::Map(spans, _, _, _) => spans.push_null(),
             Cells::Struct(valid, record) => {
                 valid.append_null();
-                for column in &mut record.columns {
+                for column in record.columns_mut() {
                     // Whatever stands below a null struct is masked, whether its field may be null or not.
                     column.append_null();
                 }
@@ -187,7 +198,7 @@ impl Column {
                 Arc::new(list.map_err(|e| unbuilt(&self.field, e))?)
             }
             Cells::Struct(valid, record) => {
-                let (fields, columns) = (record.fields.clone(), record.finish()?);
+                let (fields, columns) = (record.fields().clone(), record.finish()?);
                 Arc::new(StructArray::try_new(fields, columns, valid.finish()).map_err(|e| unbuilt(&self.field, e))?)
             }
             Cells::Map(spans, pair, keys, values) => {
@@ -200,49 +211,6 @@ impl Column {
             }
         };
         Ok(array)
-    }
-}
-
-/// Columns that are filled together, from the members of one JSON object a row.
-pub(crate) struct Record {
-    fields: Fields,
-    columns: Vec<Column>,
-    indices: HashMap<String, usize>,
-}
-
-impl Record {
-    /// Empty columns for `fields`.
-    pub(crate) fn new(fields: &Fields) -> Result<Self> {
-        let columns = fields.iter().map(Column::new).collect::<Result<_>>()?;
-        let indices = fields.iter().enumerate().map(|(i, f)| (f.name().clone(), i)).collect();
-        Ok(Self { fields: fields.clone(), columns, indices })
-    }
-
-    /// Appends one row; members that are no columns are a misfit, missing ones are null.
-    pub(crate) fn append(&mut self, row: &Entries<'_>) -> Result<(), Misfit> {
-        let mut values: Vec<Option<&str>> = vec![None; self.columns.len()];
-        for (position, (name, value)) in row.0.iter().enumerate() {
-            // Writers repeat the columns' order, so the member's place is the first guess.
-            let index = match self.fields.get(position) {
-                Some(field) if field.name() == name => Some(position),
-                _ => self.indices.get(name.as_ref()).copied(),
-            };
-            let Some(slot) = index.and_then(|i| values.get_mut(i)) else {
-                return Err(format!(
-                    "column {name:?} is not among the view's columns; correct the file, or add it to them"
-                ));
-            };
-            *slot = Some(value.get());
-        }
-        for (column, value) in self.columns.iter_mut().zip(values) {
-            column.append(value)?;
-        }
-        Ok(())
-    }
-
-    /// The columns since the last `finish`.
-    pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>> {
-        self.columns.iter_mut().map(Column::finish).collect()
     }
 }
 
@@ -271,10 +239,20 @@ impl Spans {
     }
 }
 
-fn object(json: &str) -> Result<Entries<'_>, Misfit> {
+/// The memory that a null of this type takes in an array, in bytes.
+pub(crate) fn null_width(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::Boolean => 1,
+        DataType::Struct(fields) => 1 + fields.iter().map(|f| null_width(f.data_type())).sum::<u64>(),
+        DataType::List(_) | DataType::Map(..) => 16,
+        other => other.primitive_width().map_or(4, |width| width as u64),
+    }
+}
+
+fn object<'a>(json: &'a str, twice: &str) -> Result<Entries<'a>, Misfit> {
     Entries::parse(json).map_err(|e| match e {
-        NotEntries::Repeated(name) => format!("has the member {name:?} twice"),
-        NotEntries::Json(_) => format!("wants an object, not {}", shape(json)),
+        NotEntries::Repeated(_) => format!("has {twice}"),
+        NotEntries::Json(_) => format!("wants an object, not {}", kind_of(json)),
     })
 }
 
