@@ -87,7 +87,9 @@ pub(super) struct Breaker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Closed,
-    Open { since: Duration },
+    Open {
+        since: Duration,
+    },
     /// A probe is under way.
     HalfOpen,
 }

@@ -7,11 +7,7 @@ fn secs(n: u64) -> Duration {
 }
 
 fn settings(max_resets: u32, window: u64, cooldown: u64) -> BreakerSettings {
-    BreakerSettings {
-        max_resets: NonZeroU32::new(max_resets).unwrap(),
-        window: secs(window),
-        cooldown: secs(cooldown),
-    }
+    BreakerSettings { max_resets: NonZeroU32::new(max_resets).unwrap(), window: secs(window), cooldown: secs(cooldown) }
 }
 
 fn breaker(max_resets: u32, window: u64, cooldown: u64) -> Breaker {

@@ -146,10 +146,7 @@ impl Desk {
         doing: Doing,
     ) -> ControlFlow<()> {
         let generation = self.status.borrow().generation;
-        if request.expected_generation.is_some()
-            && generation.is_none()
-            && self.journal.book().unfinished().is_none()
-        {
+        if request.expected_generation.is_some() && generation.is_none() && self.journal.book().unfinished().is_none() {
             // Whether there is no table, or it was not looked at, a look tells.
             self.looks.push_back(Look::Reset(request, reply));
             return if doing == Doing::Looking { Continue(()) } else { Break(()) };
@@ -189,12 +186,7 @@ impl Desk {
     }
 
     /// The reset that such a call gets instead of another one.
-    fn earlier(
-        &self,
-        request: &ResetRequest,
-        generation: Option<Generation>,
-        now: Duration,
-    ) -> Option<&ResetRecord> {
+    fn earlier(&self, request: &ResetRequest, generation: Option<Generation>, now: Duration) -> Option<&ResetRecord> {
         let book = self.journal.book();
         if let Some(keyed) = request.key.as_deref().and_then(|key| book.keyed(key)) {
             return Some(keyed);
@@ -235,7 +227,9 @@ impl Desk {
             return Err(Refusal::NoSnapshot(why.clone()));
         }
         if self.has_panicked {
-            return Err(Refusal::Failed(Error::internal("the connector met a defect of this program; start the program anew")));
+            return Err(Refusal::Failed(Error::internal(
+                "the connector met a defect of this program; start the program anew",
+            )));
         }
         match (self.journal.book().breaker().asked(now), request.breaker) {
             (Permit::Open(retry_after) | Permit::Wait(retry_after), BreakerRule::Heed) => {
@@ -255,10 +249,15 @@ impl Desk {
         let generation = self.status.borrow().generation;
         // What the table's generation is, the look tells.
         let expected = if generation.is_none() { None } else { request.expected_generation };
-        let admitted = check_lengths(&request)
-            .and_then(|()| self.admit(&ResetRequest { expected_generation: expected, ..request.clone() }, generation, now));
+        let admitted = check_lengths(&request).and_then(|()| {
+            self.admit(&ResetRequest { expected_generation: expected, ..request.clone() }, generation, now)
+        });
         match admitted {
             Err(refusal) => respond(reply, Err(refusal)),
+            Ok(()) if self.is_loading() => {
+                let why = "the connector loads the table, which is not left for a look; ask again when it is loaded";
+                respond(reply, Err(Refusal::Failed(Error::unavailable(why))));
+            }
             Ok(()) => {
                 self.looks.push_back(Look::Preview(request, reply));
                 if matches!(doing, Doing::Delivering | Doing::Resting) {
@@ -267,6 +266,11 @@ impl Desk {
             }
         }
         Continue(())
+    }
+
+    /// Whether a snapshot is written: then the table was looked at, and what is written is worth more than another look.
+    fn is_loading(&self) -> bool {
+        self.status.borrow().phase == Phase::Snapshotting
     }
 
     fn cancel(&mut self, id: &str, who: &str) -> Result<ResetRecord, Refusal> {
@@ -298,7 +302,9 @@ impl Desk {
 
     fn resume(&mut self, who: String) -> Result<(), Refusal> {
         if self.has_panicked {
-            return Err(Refusal::Failed(Error::internal("the connector met a defect of this program; start the program anew")));
+            return Err(Refusal::Failed(Error::internal(
+                "the connector met a defect of this program; start the program anew",
+            )));
         }
         self.record_if(self.journal.book().is_paused(), Event::Resumed { who: cut(who) })?;
         self.end = None;
@@ -317,7 +323,8 @@ impl Desk {
             },
             None => match self.automatic(now) {
                 Permit::Go => {
-                    let id = self.begin(Trigger::SchemaChange, who.clone(), why.clone()).map_err(Refusal::Unrecorded)?;
+                    let id =
+                        self.begin(Trigger::SchemaChange, who.clone(), why.clone()).map_err(Refusal::Unrecorded)?;
                     (id, who, why)
                 }
                 later => return Ok(Grant::Later(later)),

@@ -95,10 +95,16 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Generation { expected, found: Some(found) } => {
-                write!(f, "the table has the generation {found}, expected was {expected}; look at it, then say what is expected")
+                write!(
+                    f,
+                    "the table has the generation {found}, expected was {expected}; look at it, then say what is expected"
+                )
             }
             Self::Generation { expected, found: None } => {
-                write!(f, "there is no table of ours yet, expected was generation {expected}; leave the expectation out")
+                write!(
+                    f,
+                    "there is no table of ours yet, expected was generation {expected}; leave the expectation out"
+                )
             }
             Self::UnderWay { id } => write!(f, "the reset {id} is under way; wait for its end, or cancel it"),
             Self::NotCancellable { id, state: ResetState::Committing | ResetState::Snapshotting } => {
@@ -155,16 +161,33 @@ type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 pub(in crate::connector) enum Command {
     Reset(ResetRequest, Reply<Accepted>),
     Preview(ResetRequest, Reply<ResetPreview>),
-    Cancel { id: String, who: String, reply: Reply<ResetRecord> },
+    Cancel {
+        id: String,
+        who: String,
+        reply: Reply<ResetRecord>,
+    },
     Resets(Reply<Vec<ResetRecord>>),
     ResetById(String, Reply<Option<ResetRecord>>),
-    Pause { who: String, reply: Reply<()> },
-    Resume { who: String, reply: Reply<()> },
+    Pause {
+        who: String,
+        reply: Reply<()>,
+    },
+    Resume {
+        who: String,
+        reply: Reply<()>,
+    },
     Stop,
     /// The connector itself asks whether it may reload a table because its view has other columns.
-    Grant { why: String, reply: Reply<Grant> },
+    Grant {
+        why: String,
+        reply: Reply<Grant>,
+    },
     /// What became of that; `None` when there was nothing to do.
-    Granted { id: String, reloaded: Option<Reloaded>, reply: Reply<()> },
+    Granted {
+        id: String,
+        reloaded: Option<Reloaded>,
+        reply: Reply<()>,
+    },
 }
 
 /// Whether a connector may reload its table by itself.
@@ -228,7 +251,8 @@ impl Handle {
     }
 
     /// What such a reset would do, or why it would be refused (`dry_run`). Nothing is written, to the journal neither;
-    /// delivery rests while table and source are looked at, and then claims the table anew.
+    /// delivery rests while table and source are looked at, and then claims the table anew. Not told while a snapshot is
+    /// written.
     pub async fn preview(&self, request: ResetRequest) -> Result<ResetPreview, Refusal> {
         self.ask(|reply| Command::Preview(request, reply)).await
     }

@@ -5,6 +5,7 @@
 
 mod desk;
 mod handle;
+mod running;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -14,18 +15,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use twox_hash::XxHash3_64;
 
 use self::desk::{Desk, Doing, Look, is_committing};
 pub use self::handle::{Accepted, Handle, Refusal, ResetRequest};
 pub(super) use self::handle::{Command, Grant};
+pub use self::running::Running;
 use super::breaker::{Backoff, Breaker, BreakerSettings, Permit};
 use super::journal::{Event, Journal, Reloaded, ResetRecord, Trigger};
 use super::moment::BootId;
-use super::{Connector, Phase, Reset, Status, Trouble, Until};
-use crate::clock::World;
+use super::{Connector, Phase, Reset, Status, Until};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, ErrorKind, Result, panic_text};
@@ -35,8 +35,6 @@ use crate::sink::Applied;
 const CALLS: usize = 64;
 /// An accepted reset that could not be carried out for so long is given up: nobody waits for it any more.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// The longest that a stop takes.
-const LONGEST_STOP: Duration = Duration::from_secs(10);
 
 /// What a connector does when its continuity is lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,75 +60,6 @@ pub struct ControlSettings {
     /// How long is waited between tries of a reset, and between automatic resets. Calls of one asker within its
     /// `initial` are one call.
     pub backoff: Backoff,
-}
-
-/// A connector whose task runs. Whoever holds this owns the task: dropped, it ends the task; [`Running::stop`] awaits it too.
-#[derive(Debug)]
-pub struct Running {
-    handle: Handle,
-    /// `None` once its end was awaited.
-    task: Option<JoinHandle<()>>,
-    status: watch::Sender<Status>,
-    world: World,
-}
-
-impl Running {
-    /// Starts the task of `connector`, within a Tokio runtime.
-    ///
-    /// Corrupt, or refused: its journal is damaged, or held by another process.
-    pub fn start(connector: Connector, settings: ControlSettings) -> Result<Self> {
-        let (status, world) = (connector.status.clone(), connector.world.clone());
-        let (handle, task) = Task::new(connector, settings)?;
-        Ok(Self { handle, task: Some(tokio::spawn(task.run())), status, world })
-    }
-
-    /// By which the connector is controlled.
-    pub fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-
-    /// Waits for the task's end, which nothing but a stop brings about. Internal: it met a defect, and the connector is `failed`.
-    pub async fn ended(&mut self) -> Result<()> {
-        let Some(task) = &mut self.task else { return Ok(()) };
-        let ended = task.await;
-        self.task = None;
-        match ended {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let error = match error.try_into_panic() {
-                    Ok(panic) => defect(&*panic),
-                    Err(error) => Error::internal("the connector's task ended early").with_source(error),
-                };
-                Status::change(&self.status, &*self.world.clock, |s| {
-                    (s.phase, s.trouble) = (Phase::Failed, Some(Trouble::of(&error)));
-                });
-                Err(error)
-            }
-        }
-    }
-
-    /// Stops the connector, and waits until its task has ended: ten seconds at most, after which it is aborted. What is not
-    /// finished is gone on with at the next start.
-    pub async fn stop(mut self) -> Result<()> {
-        let (handle, clock) = (self.handle.clone(), self.world.clock.clone());
-        let stopped = async {
-            handle.stop().await;
-            self.ended().await
-        };
-        tokio::select! {
-            ended = stopped => return ended,
-            () = clock.deadline(LONGEST_STOP) => {}
-        }
-        Err(Error::internal(format!("the connector {} did not stop within {LONGEST_STOP:?}, and was aborted", handle.name())))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
 }
 
 /// The task that owns a connector.
@@ -290,7 +219,12 @@ impl Task {
             Permit::Go => {
                 let who = "on_continuity_loss = \"reset\"".to_string();
                 let id = self.desk.begin(Trigger::ContinuityLost, who, lost)?;
-                tracing::info!(event = "reset_begins", connector = self.connector.name(), id, "continuity is lost, and a reset repairs it");
+                tracing::info!(
+                    event = "reset_begins",
+                    connector = self.connector.name(),
+                    id,
+                    "continuity is lost, and a reset repairs it"
+                );
             }
             Permit::Wait(left) => {
                 self.desk.show_end();
@@ -339,6 +273,14 @@ impl Task {
         }
         let wait = self.desk.wait_of(&reset, now);
         if !wait.is_zero() {
+            if self.connector.status.borrow().phase != Phase::Retrying {
+                let reason = format!(
+                    "the reset {} did not end; it is tried again in {} seconds",
+                    reset.id,
+                    wait.as_secs().saturating_add(1)
+                );
+                self.desk.show_trouble(Phase::Retrying, &Error::unavailable(reason));
+            }
             self.rest(Some(wait)).await;
             return Ok(());
         }
@@ -354,7 +296,14 @@ impl Task {
             Some(Ok(Reloaded { version, generation, step })) => {
                 self.desk.record(Event::Committed { id: reset.id.clone(), version, generation, step })?;
                 self.desk.end = None;
-                tracing::info!(event = "reset", connector = self.connector.name(), id = reset.id, generation = generation.get(), step = step.get(), "the table is loaded anew");
+                tracing::info!(
+                    event = "reset",
+                    connector = self.connector.name(),
+                    id = reset.id,
+                    generation = generation.get(),
+                    step = step.get(),
+                    "the table is loaded anew"
+                );
                 Ok(())
             }
             Some(Err(Stopped::Failed(error))) if error.kind() == ErrorKind::Unavailable => {

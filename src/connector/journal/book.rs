@@ -149,9 +149,9 @@ impl Book {
     /// Whether `event` follows from those before. Corrupt: it does not.
     pub(super) fn check(&self, event: &Event) -> Result<()> {
         match event {
-            Event::Accepted { id, .. } if self.unfinished().is_some() || self.reset(id).is_some() => {
-                Err(Error::corrupt(format!("the reset {id} is accepted while one is under way, or for the second time")))
-            }
+            Event::Accepted { id, .. } if self.unfinished().is_some() || self.reset(id).is_some() => Err(
+                Error::corrupt(format!("the reset {id} is accepted while one is under way, or for the second time")),
+            ),
             Event::Snapshotting { id }
             | Event::Committing { id }
             | Event::Committed { id, .. }

@@ -110,7 +110,8 @@ impl Entry {
     }
 
     pub(super) fn encode(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|e| Error::internal("an entry of the journal was not encoded").with_source(e))
+        serde_json::to_string(self)
+            .map_err(|e| Error::internal("an entry of the journal was not encoded").with_source(e))
     }
 
     /// The entry in `object`; `place` says where it stands.
@@ -119,7 +120,10 @@ impl Entry {
         struct Form {
             v: u64,
         }
-        let malformed = |e| Error::corrupt(format!("{place} is whole and not an entry of a journal; restore the file, or move it away")).with_source(e);
+        let malformed = |e| {
+            Error::corrupt(format!("{place} is whole and not an entry of a journal; restore the file, or move it away"))
+                .with_source(e)
+        };
         let Form { v } = serde_json::from_str(object).map_err(malformed)?;
         if v != VERSION {
             return Err(Error::incompatible(format!(

@@ -98,7 +98,8 @@ fn a_journal_cut_anywhere_tells_what_its_whole_lines_do() {
     }
     drop(journal);
     let bytes = bench.bytes();
-    for end in 0..=bytes.len() {
+    // Every byte is cut at in the tests of lines; here those count that end one.
+    for end in (0..=bytes.len()).filter(|end| end % 50 == 0 || bytes[..*end].ends_with(b"\n")) {
         bench.write(&bytes[..end]);
         let whole = bytes[..end].iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(told(bench.open().book()), after[whole.saturating_sub(1)], "cut at {end}");
@@ -158,7 +159,7 @@ fn a_long_journal_is_compacted_to_what_is_remembered() {
     let bench = Bench::new();
     let mut journal = bench.open();
     journal.long = 40;
-    let (mut longest, count) = (0, 1500);
+    let (mut longest, count) = (0, 1200);
     for n in 0..count {
         let id = format!("reset {n}");
         journal.long = journal.long.min(2500);
@@ -179,7 +180,7 @@ fn a_long_journal_is_compacted_to_what_is_remembered() {
     assert_eq!(told(again.book()), expected);
     assert_eq!(again.now(), now);
     assert_eq!(again.book().resets().count(), 1000);
-    assert!(again.book().keyed("key of reset 499").is_none() && again.book().keyed("key of reset 500").is_some());
+    assert!(again.book().keyed("key of reset 199").is_none() && again.book().keyed("key of reset 200").is_some());
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -207,7 +208,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 25, ..ProptestConfig::default() })]
 
     /// By true time, which no clock shows: the boot clock starts anew, the wall clock is set at will, and across a reboot it
     /// is never ahead of where it was.

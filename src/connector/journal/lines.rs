@@ -127,7 +127,10 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 }
 
 fn in_use(path: &Path) -> Error {
-    Error::refused(format!("{} is in use by another process; stop it, or give this one another data_dir", path.display()))
+    Error::refused(format!(
+        "{} is in use by another process; stop it, or give this one another data_dir",
+        path.display()
+    ))
 }
 
 fn unusable(path: &Path, error: io::Error) -> Error {

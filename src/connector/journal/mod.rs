@@ -67,10 +67,17 @@ impl Journal {
                     )));
                 }
                 Event::Begun { .. } if i == 0 => {}
-                _ if i == 0 => return Err(Error::corrupt(format!("{place} does not say whose it is; restore the file, or move it away"))),
+                _ if i == 0 => {
+                    return Err(Error::corrupt(format!(
+                        "{place} does not say whose it is; restore the file, or move it away"
+                    )));
+                }
                 _ => {}
             }
-            book.check(&entry.event).map_err(|e| Error::corrupt(format!("{place} does not follow from those before; restore the file, or move it away")).with_source(e))?;
+            book.check(&entry.event).map_err(|e| {
+                Error::corrupt(format!("{place} does not follow from those before; restore the file, or move it away"))
+                    .with_source(e)
+            })?;
             book.take(&entry);
             last = Some(entry);
         }
