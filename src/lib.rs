@@ -60,6 +60,7 @@
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
+//! | [`connector::Running`], [`connector::Handle`] | a connector that is controlled while it runs: paused, resumed, reset |
 //! | [`config`], [`cli`] | the program `cutover` |
 
 pub mod change;

@@ -245,7 +245,11 @@ impl Handle {
     /// * the same asker's was accepted within `backoff.initial` before, and was not given up. So a burst of calls makes one
     ///   reload, even where a reload takes milliseconds.
     ///
-    /// In the last two cases the call's `expected_generation` must be that one's, or be absent.
+    /// In the last two cases the call's `expected_generation` must be absent or that one's, or the table's while that one has
+    /// not ended.
+    ///
+    /// It is carried out whatever state the connector is in: a paused one rests again afterwards, and a fenced one takes the
+    /// table back from the other writer.
     pub async fn reset(&self, request: ResetRequest) -> Result<Accepted, Refusal> {
         self.ask(|reply| Command::Reset(request, reply)).await
     }
