@@ -605,6 +605,66 @@ async fn a_reset_is_cancelled_before_its_commit_and_the_old_rows_stay() {
 }
 
 #[tokio::test]
+async fn a_reset_whose_commit_has_begun_is_not_taken_back() {
+    let bench = Bench::new();
+    bench.following().await.stop().await.unwrap();
+    let (connector, settings) = bench.parts();
+    let (handle, mut task) = Task::new(connector, settings).unwrap();
+    let id = task.desk.begin(Trigger::Asked, "ops".into(), "why".into()).unwrap();
+    task.desk.record(Event::Snapshotting { id: id.clone() }).unwrap();
+    task.desk.record(Event::Committing { id: id.clone() }).unwrap();
+    drop((handle, task));
+
+    // Whether the put came through is not known until the table tells.
+    bench.feed(|feed| feed.snapshot_error = Some(ErrorKind::Unavailable));
+    let running = bench.start();
+    bench.reach(&running, Phase::Retrying).await;
+    let refusal = running.handle().cancel(&id, "ops").await.unwrap_err();
+    assert!(matches!(refusal, Refusal::NotCancellable { .. }), "{refusal}");
+    bench.clock.advance(Duration::from_secs(30 * 3600));
+    bench.until(&running, |status| status.trouble.as_ref().is_some_and(|t| t.reason == "no snapshot today")).await;
+    bench.feed(|feed| feed.snapshot_error = None);
+    bench.pass_until(&running, |status| status.generation == generation(2) && status.reset.is_none()).await;
+    assert_eq!(bench.reloads().await, [id]);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_lets_a_reset_end_and_delivery_rest() {
+    let bench = Bench::new();
+    let running = bench.following().await;
+    bench.feed(|feed| feed.snapshot_error = Some(ErrorKind::Unavailable));
+    let id = running.handle().reset(call("ops")).await.unwrap().id;
+    bench.reach(&running, Phase::Retrying).await;
+    running.handle().pause("ops").await.unwrap();
+    bench.feed(|feed| (feed.snapshot_error, feed.latest) = (None, 7));
+    bench.pass_until(&running, |status| status.phase == Phase::Paused).await;
+    assert!(matches!(state(&running, &id).await, ResetState::Committed(_)));
+    // A paused one is reset too.
+    bench.clock.advance(Duration::from_secs(100));
+    let next = running.handle().reset(call("ops")).await.unwrap().id;
+    bench.until(&running, |status| status.reset.is_none() && status.phase == Phase::Paused).await;
+    bench.feed(|feed| feed.latest = 8);
+    bench.clock.advance(Duration::from_secs(100));
+    yields(1000).await;
+    assert_eq!((bench.reloads().await, bench.stamps().await.last().unwrap().to), (vec![id, next], step(7)));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connector_that_ended_is_tried_again_when_somebody_resumes_it() {
+    let bench = Bench::new();
+    bench.feed(|feed| feed.snapshot_error = Some(ErrorKind::Incompatible));
+    let running = bench.start();
+    bench.reach(&running, Phase::Failed).await;
+    bench.feed(|feed| feed.snapshot_error = None);
+    running.handle().resume("ops").await.unwrap();
+    bench.reach(&running, Phase::Following).await;
+    assert_eq!(running.handle().status().borrow().trouble, None);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_reset_that_fails_for_now_is_tried_again_at_growing_distances() {
     let bench = Bench::new();
     let running = bench.following().await;

@@ -131,18 +131,16 @@ impl Task {
             return Next::Stop;
         }
         if desk.has_panicked {
+            // Who asked for a look is told that there is none.
+            desk.looks.clear();
             return Next::Rest;
         }
         let book = desk.journal.book();
         match book.unfinished() {
+            Some(reset) if reset.trigger != Trigger::SchemaChange => return Next::Reset(reset.clone()),
+            Some(reset) if desk.is_unsettled => return Next::Settle(reset.clone()),
             // The connector itself carries it out, when it finds that it must.
-            Some(reset) if reset.trigger == Trigger::SchemaChange => {
-                if desk.is_unsettled {
-                    return Next::Settle(reset.clone());
-                }
-            }
-            Some(reset) => return Next::Reset(reset.clone()),
-            None => {}
+            Some(_) | None => {}
         }
         let is_paused = book.is_paused();
         if let Some(look) = desk.looks.pop_front() {
@@ -413,18 +411,23 @@ async fn attend<T>(
             let was_noted = std::mem::replace(&mut is_noted, is_committing(&status.borrow()));
             if is_noted && !was_noted { Poll::Ready(None) } else { Poll::Pending }
         });
+        // The work first: however many calls come, it goes on between any two of them.
         tokio::select! {
             biased;
+            step = step => match step {
+                Some(done) => return Some(done),
+                None => desk.note_commit(),
+            },
             command = commands.recv() => match command {
-                Some(command) => if desk.answer(command, doing).is_break() { return None },
+                Some(command) => {
+                    if desk.answer(command, doing).is_break() {
+                        return None;
+                    }
+                }
                 None => {
                     desk.is_stopping = true;
                     return None;
                 }
-            },
-            step = step => match step {
-                Some(done) => return Some(done),
-                None => desk.note_commit(),
             },
         }
     }
