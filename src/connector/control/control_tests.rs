@@ -572,7 +572,7 @@ async fn a_crash_after_any_line_of_the_journal_leaves_one_reload() {
         std::fs::write(&path, lines[..count].join("\n") + "\n").unwrap();
         let running = bench.start();
         bench.pass_until(&running, |status| status.reset.is_none() && status.phase == Phase::Following).await;
-        assert_eq!(bench.reloads().await, [id.clone()], "{count} {is_committed}");
+        assert_eq!(bench.reloads().await, std::slice::from_ref(&id), "{count} {is_committed}");
         assert!(matches!(state(&running, &id).await, ResetState::Committed(Reloaded { version: Some(_), .. })));
         running.stop().await.unwrap();
     }
