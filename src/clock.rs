@@ -9,7 +9,8 @@ use twox_hash::XxHash3_128;
 
 /// Time, in the three forms that the product needs.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Milliseconds since 1970 UTC: for people and for Delta's time stamps, never for decisions.
+    /// Milliseconds since 1970 UTC: for people and for Delta's time stamps. Decisions take it only across starts of the
+    /// machine, where there is no other.
     fn unix_millis(&self) -> i64;
 
     /// Time since some fixed moment, the machine's sleep included: for decisions about age.

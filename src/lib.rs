@@ -61,6 +61,7 @@
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
 //! | [`steplog::StepLog`], [`disk::Disk`] | a view's changes kept on disk for whoever needs them, and what writes them |
+//! | [`connector::Running`], [`connector::Handle`] | a connector that is controlled while it runs: paused, resumed, reset |
 //! | [`config`], [`cli`] | the program `cutover` |
 
 pub mod change;

@@ -183,8 +183,14 @@ impl Lines {
         let is_busy = match phase {
             Phase::Starting | Phase::CatchingUp | Phase::Following | Phase::Retrying => false,
             Phase::Snapshotting => true,
-            // How a connector ended is told by whoever awaits it.
-            Phase::Completed | Phase::Stopped | Phase::ContinuityLost | Phase::Fenced | Phase::Failed => return false,
+            // How a connector ended is told by whoever awaits it; only a daemon pauses one, or opens a breaker.
+            Phase::Completed
+            | Phase::Stopped
+            | Phase::Paused
+            | Phase::ContinuityLost
+            | Phase::BreakerOpen
+            | Phase::Fenced
+            | Phase::Failed => return false,
         };
         let is_new = phase != Phase::Starting && !self.told.contains(&phase);
         let is_due = is_new

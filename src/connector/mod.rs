@@ -1,5 +1,11 @@
 //! One view delivered to one table: the only place that joins a source to a sink.
 
+mod breaker;
+mod control;
+mod journal;
+#[cfg(test)]
+mod manual_clock;
+mod moment;
 mod pump;
 mod reset;
 mod schema_change;
@@ -8,11 +14,16 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+pub use self::breaker::{Backoff, BreakerSettings};
+use self::control::Command;
+pub use self::control::{Accepted, ControlSettings, Handle, OnContinuityLoss, Refusal, ResetRequest, Running};
+pub use self::journal::{BreakerRule, Reloaded, ResetRecord, ResetState, Trigger};
+pub use self::moment::BootId;
 use self::pump::Pump;
 pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
-pub use self::status::{Phase, Status};
+pub use self::status::{Pace, Phase, Status, Trouble};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};
 use crate::continuity::stamp::Mode;
@@ -100,6 +111,8 @@ pub struct Connector {
     location: Location,
     world: World,
     status: watch::Sender<Status>,
+    /// Whom to ask before it reloads by itself; `None` where nobody controls it.
+    control: Option<mpsc::WeakSender<Command>>,
 }
 
 /// A table of ours, claimed or not: a claim is made when there is something to write.
@@ -112,7 +125,7 @@ impl Connector {
     /// A connector from `source` to the table at `location`.
     pub fn new(mut settings: ConnectorSettings, source: Box<dyn Source>, location: Location, world: World) -> Self {
         settings.sink.source = source.fingerprint().to_string();
-        Self { settings, source, location, world, status: watch::Sender::new(Status::default()) }
+        Self { settings, source, location, world, status: watch::Sender::new(Status::default()), control: None }
     }
 
     /// The connector's full name.
@@ -139,12 +152,12 @@ impl Connector {
             match ended {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !until.ends_when_idle() => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "delivery is tried again in {pause:?}");
-                    self.show(|s| s.phase = Phase::Retrying);
+                    self.show_trouble(Phase::Retrying, &e);
                     self.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
-                    self.show(|s| s.phase = Phase::of_error(e.kind()));
+                    self.show_trouble(Phase::of_error(e.kind()), &e);
                     return Err(e);
                 }
                 Ok(ended) => {
@@ -249,7 +262,12 @@ impl Connector {
     }
 
     fn show(&self, change: impl FnOnce(&mut Status)) {
-        self.status.send_modify(change);
+        Status::change(&self.status, &*self.world.clock, change);
+    }
+
+    /// Shows `phase`, and the error that led to it.
+    fn show_trouble(&self, phase: Phase, error: &Error) {
+        self.show(|s| (s.phase, s.trouble) = (phase, Some(Trouble::of(error))));
     }
 
     fn show_snapshot(&self, progress: &Arc<Progress>, cutover: Step) {
@@ -257,6 +275,7 @@ impl Connector {
             s.phase = Phase::Snapshotting;
             s.snapshot = Some(Arc::clone(progress));
             s.snapshot_step = Some(cutover);
+            s.snapshot_since = Some(self.world.clock.boot());
         });
     }
 

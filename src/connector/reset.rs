@@ -1,14 +1,18 @@
 //! A reset without a daemon: the reload itself, after a look at what it would do.
 
-use super::{Connector, Phase};
+use super::{Connector, Phase, Reloaded};
 use crate::continuity::plan::{Older, Ours, Standing};
-use crate::continuity::stamp::{Mode, ResetStamp};
-use crate::error::{Error, Result};
+use crate::continuity::stamp::{COMMIT_PREFIX_RESET, Mode, ResetStamp};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
+use crate::log::Log;
 use crate::sink::{Applied, Loading, Rebuild, RebuildPlan, Target};
 use crate::snapshot::Snapshot;
 use crate::source::Pick;
 use crate::step::Step;
+
+/// How many of the newest versions are searched for a reset's.
+const SEARCHED: u64 = 100;
 
 /// A reload that somebody asks for.
 #[derive(Debug, Clone)]
@@ -114,7 +118,10 @@ impl Connector {
     /// Refused when the table was reloaded since it was looked at.
     pub async fn reset(&mut self, prepared: PreparedReset) -> Result<Applied> {
         let applied = self.reload(prepared).await;
-        self.show(|s| s.phase = applied.as_ref().err().map_or(Phase::Stopped, |e| Phase::of_error(e.kind())));
+        match &applied {
+            Ok(_) => self.show(|s| s.phase = Phase::Stopped),
+            Err(e) => self.show_trouble(Phase::of_error(e.kind()), e),
+        }
         applied
     }
 
@@ -152,6 +159,35 @@ impl Connector {
         self.show_table(sink.facts().ours());
         sink.close().await;
         Ok(applied)
+    }
+
+    /// The table's generation, after a look.
+    pub(super) async fn see(&mut self) -> Result<Option<Generation>> {
+        let destination = self.look_to_reset().await?;
+        Ok(destination.facts().ours().map(|ours| ours.generation))
+    }
+
+    /// What the reset with this id committed, where the table or its newest versions tell of it.
+    pub(super) async fn committed_reset(&mut self, id: &str) -> Result<Option<Reloaded>> {
+        let destination = self.look_to_reset().await?;
+        let commit = format!("{COMMIT_PREFIX_RESET}{id}");
+        let (Some(head), Some(ours)) = (destination.facts().version, destination.facts().ours()) else {
+            return Ok(None);
+        };
+        let log = Log::new(self.location.clone(), self.world.clone());
+        for version in (head.saturating_sub(SEARCHED)..=head).rev() {
+            let found = match log.commit(version).await {
+                Ok(Some(found)) => found,
+                Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                // Below is what was cleaned up, or what the reset is to repair.
+                Ok(None) | Err(_) => break,
+            };
+            if let Some(stamp) = found.stamp().filter(|stamp| stamp.commit == commit) {
+                return Ok(Some(Reloaded { version: Some(version), generation: stamp.generation, step: stamp.to }));
+            }
+        }
+        let stamp = ours.stamp.as_ref().filter(|stamp| stamp.commit == commit);
+        Ok(stamp.map(|stamp| Reloaded { version: None, generation: ours.generation, step: stamp.step }))
     }
 
     pub(super) fn check_mode(&self) -> Result<()> {

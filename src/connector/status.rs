@@ -2,8 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::error::ErrorKind;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
 use crate::sink::Progress;
 use crate::step::Step;
@@ -20,6 +24,8 @@ pub enum Phase {
     CatchingUp,
     /// It has delivered all there is.
     Following,
+    /// Somebody paused it: it keeps its place.
+    Paused,
     /// In mode `snapshot`: the snapshot is delivered.
     Completed,
     /// Storage or source cannot be used for now.
@@ -28,6 +34,8 @@ pub enum Phase {
     Stopped,
     /// Continuity is lost: nothing is appended until a reset.
     ContinuityLost,
+    /// Continuity is lost, and it may not be reset by itself for now.
+    BreakerOpen,
     /// Another writer took over.
     Fenced,
     /// It needs somebody's help.
@@ -57,10 +65,12 @@ impl fmt::Display for Phase {
             Self::Snapshotting => "snapshotting",
             Self::CatchingUp => "catching_up",
             Self::Following => "following",
+            Self::Paused => "paused",
             Self::Completed => "completed",
             Self::Retrying => "retrying",
             Self::Stopped => "stopped",
             Self::ContinuityLost => "continuity_lost",
+            Self::BreakerOpen => "breaker_open",
             Self::Fenced => "fenced",
             Self::Failed => "failed",
         })
@@ -72,6 +82,12 @@ impl fmt::Display for Phase {
 pub struct Status {
     /// What it is doing.
     pub phase: Phase,
+    /// Since when, in milliseconds since 1970 UTC; `None` before anything was done.
+    pub since: Option<i64>,
+    /// What is wrong, while something is.
+    pub trouble: Option<Trouble>,
+    /// The id of the reset that is to be carried out.
+    pub reset: Option<String>,
     /// The table's generation.
     pub generation: Option<Generation>,
     /// The step that the generation starts from.
@@ -82,10 +98,77 @@ pub struct Status {
     pub snapshot: Option<Arc<Progress>>,
     /// The step of the snapshot.
     pub snapshot_step: Option<Step>,
+    /// When the snapshot was begun, by the boot clock.
+    pub snapshot_since: Option<Duration>,
     /// Appends committed by this run.
     pub appends: u64,
     /// Rows appended by this run.
     pub rows: u64,
     /// Bytes appended by this run.
     pub bytes: u64,
+}
+
+/// What is wrong with a connector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// The name of the error's kind.
+    pub code: &'static str,
+    /// What the error said.
+    pub reason: String,
+    /// What helps.
+    pub next_action: &'static str,
+}
+
+impl Trouble {
+    /// What `error` means to an operator.
+    pub fn of(error: &Error) -> Self {
+        let next_action = match error.kind() {
+            ErrorKind::Unavailable => "none: it is tried again",
+            ErrorKind::ContinuityLost => "reset the connector",
+            ErrorKind::Corrupt => "verify the table, then reset the connector",
+            ErrorKind::Fenced => "stop the other writer, then resume the connector",
+            ErrorKind::Incompatible | ErrorKind::Refused => "do what the reason says, then resume the connector",
+            ErrorKind::Config => "correct the configuration and load it anew",
+            ErrorKind::Internal => "see the log, then resume the connector or start the program anew",
+        };
+        Self { code: error.kind().name(), reason: error.message().to_string(), next_action }
+    }
+}
+
+/// How fast a snapshot is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// Rows a second since its beginning.
+    pub rows_per_second: f64,
+    /// How long it takes until all rows are written at this speed, where their number is known.
+    pub left: Option<Duration>,
+}
+
+impl Status {
+    /// How fast the snapshot is written that is under way, at the boot time `now`; `None` without one, and in its first moments.
+    pub fn pace(&self, now: Duration) -> Option<Pace> {
+        let progress = self.snapshot.as_ref().filter(|_| self.phase == Phase::Snapshotting)?;
+        let seconds = now.saturating_sub(self.snapshot_since?).as_secs_f64();
+        let rows = progress.rows();
+        if rows == 0 || seconds <= 0.0 {
+            return None;
+        }
+        let rows_per_second = rows as f64 / seconds;
+        let left = progress.known_rows().map(|known| known.saturating_sub(rows) as f64 / rows_per_second);
+        Some(Pace { rows_per_second, left: left.and_then(|left| Duration::try_from_secs_f64(left).ok()) })
+    }
+
+    /// Changes what `shown` shows: a phase has the time since when it is so, and what was wrong is gone with its phase.
+    pub(super) fn change(shown: &watch::Sender<Self>, clock: &dyn Clock, change: impl FnOnce(&mut Self)) {
+        shown.send_modify(|status| {
+            let (before, trouble) = (status.phase, status.trouble.take());
+            change(status);
+            if status.phase != before || status.since.is_none() {
+                status.since = Some(clock.unix_millis());
+            }
+            if status.trouble.is_none() && status.phase == before {
+                status.trouble = trouble;
+            }
+        });
+    }
 }

@@ -459,6 +459,7 @@ impl Sink {
             };
             let removes = self.core.log.live_files(&self.core.facts).await?;
             let proposal = self.core.reload_proposal(&reload, &written, removes)?;
+            self.core.progress.commits();
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = reload.claim;
                 self.core.step_over(version).await?;

@@ -166,6 +166,7 @@ impl Loading {
         // The entry holds the whole state: no reader gets to what lies below.
         proposal.protocol = proposal.protocol.or_else(|| core.facts.protocol.clone());
         let entry = core.log.entry(&core.facts, &proposal)?;
+        core.progress.commits();
         match core.log.put(&mut core.facts, &entry, &proposal).await? {
             Outcome::Committed(_) => {}
             Outcome::Conflict => return Err(core.outrun(entry.version()).await),

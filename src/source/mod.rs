@@ -50,6 +50,11 @@ pub trait Source: Send {
     /// The view in which the first changes after step `after` are.
     async fn view(&mut self, after: Step) -> Result<View>;
 
+    /// Whether the source gives snapshots at all. Refused, with the remedy: it never does.
+    fn check_snapshots(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The view's rows at one step, and the view as it is there.
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)>;
 
