@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["change", "clock", "continuity", "digest", "epoch", "error", "generation", "schema", "snapshot", "step"],
     &["disk", "store"],
-    &["files", "log", "source", "steplog"],
+    &["files", "log", "steplog", "view"],
+    &["source"],
     &["inspect", "sink"],
     &["connector"],
     &["config"],
