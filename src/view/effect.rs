@@ -105,14 +105,18 @@ impl<'a> Staging<'a> {
         for field in view.schema().fields().iter().filter(|f| !f.is_nullable()) {
             if column(batch, field.name())?.null_count() > 0 {
                 let (view, name) = (view.name(), field.name());
-                return Err(Error::refused(format!("view {view}: a change has null in the column {name:?}, which has none")));
+                return Err(Error::refused(format!(
+                    "view {view}: a change has null in the column {name:?}, which has none"
+                )));
             }
         }
         let encoded = pins.encoding.encode(batch)?;
         for (i, (op, row)) in ops_of(batch)?.into_iter().zip(&encoded.rows).enumerate() {
             let place = Encoding::hashed_place(row.data());
             let mut bucket = match self.look_up(&place, effect)? {
-                Some(bytes) => Bucket::decode(&bytes).ok_or_else(|| pins.place.damaged("a row in it does not decode"))?,
+                Some(bytes) => {
+                    Bucket::decode(&bytes).ok_or_else(|| pins.place.damaged("a row in it does not decode"))?
+                }
                 None => Bucket::default(),
             };
             let count = bucket.count(row.data());

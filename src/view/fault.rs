@@ -42,9 +42,9 @@ impl Place {
                 Error::unavailable(format!("{self} cannot be used, because its disk failed; start again"))
                     .with_source(error)
             }
-            (fjall::Error::Locked, _) => Error::refused(format!(
-                "{self} is in use by another process; stop it, or name another data directory"
-            )),
+            (fjall::Error::Locked, _) => {
+                Error::refused(format!("{self} is in use by another process; stop it, or name another data directory"))
+            }
             _ => self.damaged("what it holds is not what was written there").with_source(error),
         }
     }

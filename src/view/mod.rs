@@ -18,7 +18,7 @@ mod fault;
 mod pinned;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -147,6 +147,11 @@ impl ViewStore {
         self.durable
     }
 
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.pins.place.directory
+    }
+
     /// What reads beside the owner.
     pub fn pins(&self) -> &Pins {
         &self.pins
@@ -206,14 +211,8 @@ impl ViewStore {
 impl std::fmt::Debug for ViewStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("ViewStore");
-        shown.field("directory", self.directory()).field("step", &self.step).field("rows", &self.rows);
+        shown.field("directory", &self.directory()).field("step", &self.step).field("rows", &self.rows);
         shown.finish_non_exhaustive()
-    }
-}
-
-impl ViewStore {
-    fn directory(&self) -> &PathBuf {
-        &self.pins.place.directory
     }
 }
 

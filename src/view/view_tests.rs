@@ -84,7 +84,8 @@ fn listed(state: &BTreeMap<(i64, String), u64>) -> Vec<(i64, String)> {
 
 fn steps() -> impl Strategy<Value = Vec<Vec<Change>>> {
     let op = prop::sample::select(vec!["i", "u", "d"]);
-    let change = (op, 0..6i64, prop::sample::select(vec!["a", "b", ""])).prop_map(|(op, id, text)| (op, id, text.to_owned()));
+    let change =
+        (op, 0..6i64, prop::sample::select(vec!["a", "b", ""])).prop_map(|(op, id, text)| (op, id, text.to_owned()));
     prop::collection::vec(prop::collection::vec(change, 0..8), 1..12)
 }
 

@@ -81,7 +81,8 @@ fn catch_up(store: &mut ViewStore, log: &StepLog) -> Result<()> {
     let (step, last) = (store.step(), log.stand().last);
     if step > last {
         return Err(Error::corrupt(format!(
-            "the rows of {store:?} are those of step {step}, and its step log ends at {last}: the log has lost steps; remove both, push the view anew, then reset its connectors"
+            "the rows in {} are those of step {step}, and the step log ends at {last}: it has lost steps; remove both, push the view anew, then reset its connectors",
+            store.directory().display()
         )));
     }
     let mut reader = log.read(step);
@@ -91,7 +92,8 @@ fn catch_up(store: &mut ViewStore, log: &StepLog) -> Result<()> {
             Next::End => return Ok(()),
             Next::Gone { earliest } => {
                 return Err(Error::corrupt(format!(
-                    "the rows of {store:?} are those of step {step}, and its step log begins after step {earliest}, so what is between is gone; remove both, push the view anew, then reset its connectors"
+                    "the rows in {} are those of step {step}, and the step log begins after step {earliest}, so what is between is gone; remove both, push the view anew, then reset its connectors",
+                    store.directory().display()
                 )));
             }
         }

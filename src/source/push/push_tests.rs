@@ -123,7 +123,11 @@ async fn a_step_is_stored_once_and_what_contradicts_it_is_told_apart() {
     assert_eq!(live.push(update(), at(3)).await.unwrap(), Answer::Stored(step(3)));
     live.close().await.unwrap();
     let live = open(root.path(), &[]).unwrap();
-    assert_eq!(live.push(update(), at(3)).await.unwrap(), Answer::AlreadyStored(step(3)), "the row is another one by now");
+    assert_eq!(
+        live.push(update(), at(3)).await.unwrap(),
+        Answer::AlreadyStored(step(3)),
+        "the row is another one by now"
+    );
     let (_, snapshot) = live.source("x").snapshot(Pick::Newest { until: None }).await.unwrap();
     let rows: Vec<RecordBatch> = snapshot.rows.try_collect().await.unwrap();
     let texts: Vec<&str> = rows.iter().flat_map(|b| b.column(1).as_string::<i32>().iter().flatten()).collect();
@@ -138,7 +142,8 @@ async fn pushes_that_wait_at_once_get_steps_in_their_order_and_a_refused_one_tak
     let batches: Vec<RecordBatch> = (0..100).map(|n| batch(&[("i", n, "x")])).collect();
     let unkeyed = batch(&[("i", 1, "x")]);
     let null: ArrayRef = Arc::new(Int64Array::from(vec![None]));
-    let unkeyed = RecordBatch::try_new(unkeyed.schema(), vec![unkeyed.column(0).clone(), null, unkeyed.column(2).clone()]);
+    let unkeyed =
+        RecordBatch::try_new(unkeyed.schema(), vec![unkeyed.column(0).clone(), null, unkeyed.column(2).clone()]);
     let mut pushes: Vec<_> = batches.into_iter().map(|b| live.push(Operations::whole(b).unwrap(), At::Next)).collect();
     pushes.insert(50, live.push(Operations::whole(unkeyed.unwrap()).unwrap(), At::Next));
     let mut answers = join_all(pushes).await;
@@ -232,8 +237,13 @@ async fn the_store_is_caught_up_or_made_again_as_long_as_the_log_reaches_back() 
 #[tokio::test]
 async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
     let root = tempfile::tempdir().unwrap();
-    let settings =
-        PushSettings { view: view(), log: root.path().join("log"), store: None, limits: SMALL, connectors: vec![("lake".into(), WhenFull::Wait)] };
+    let settings = PushSettings {
+        view: view(),
+        log: root.path().join("log"),
+        store: None,
+        limits: SMALL,
+        connectors: vec![("lake".into(), WhenFull::Wait)],
+    };
     let live = LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system()).unwrap();
     let mut source = live.source("lake");
     let waiting = live.source("lake");
