@@ -137,17 +137,17 @@ async fn a_step_is_stored_once_and_what_contradicts_it_is_told_apart() {
 }
 
 #[tokio::test]
-async fn pushes_that_wait_at_once_get_steps_in_their_order_and_a_refused_one_takes_none() {
+async fn pushes_that_wait_at_once_get_a_step_each_and_a_refused_one_takes_none() {
     let (_root, live) = begun(&[("lake", WhenFull::Wait)]);
-    let batches: Vec<RecordBatch> = (0..100).map(|n| batch(&[("i", n, "x")])).collect();
+    let batches: Vec<RecordBatch> = (0..40).map(|n| batch(&[("i", n, "x")])).collect();
     let unkeyed = batch(&[("i", 1, "x")]);
     let null: ArrayRef = Arc::new(Int64Array::from(vec![None]));
     let unkeyed =
         RecordBatch::try_new(unkeyed.schema(), vec![unkeyed.column(0).clone(), null, unkeyed.column(2).clone()]);
     let mut pushes: Vec<_> = batches.into_iter().map(|b| live.push(Operations::whole(b).unwrap(), At::Next)).collect();
-    pushes.insert(50, live.push(Operations::whole(unkeyed.unwrap()).unwrap(), At::Next));
+    pushes.insert(20, live.push(Operations::whole(unkeyed.unwrap()).unwrap(), At::Next));
     let mut answers = join_all(pushes).await;
-    let refused = answers.remove(50).unwrap_err();
+    let refused = answers.remove(20).unwrap_err();
     assert!(refused.message().contains("null in the key column \"id\""), "{refused}");
     let mut steps: Vec<u64> = answers
         .into_iter()
@@ -157,8 +157,8 @@ async fn pushes_that_wait_at_once_get_steps_in_their_order_and_a_refused_one_tak
         })
         .collect();
     steps.sort_unstable();
-    assert_eq!(steps, (1..=100).collect::<Vec<_>>());
-    assert_eq!((live.standing().log.last, live.standing().rows), (step(100), Some(100)));
+    assert_eq!(steps, (1..=40).collect::<Vec<_>>());
+    assert_eq!((live.standing().log.last, live.standing().rows), (step(40), Some(40)));
 }
 
 #[tokio::test]
@@ -207,6 +207,35 @@ async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
     }
     assert!(live.standing().connectors.is_empty());
     assert!(live.standing().log.bytes <= SMALL.max_bytes);
+}
+
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copied(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn whatever_the_process_dies_after_what_was_answered_is_there_once() {
+    let (root, live) = begun(&[("lake", WhenFull::Wait)]);
+    for n in 1..=8 {
+        push(&live, n).await;
+        let copy = root.path().join(format!("after {n}"));
+        for part in ["log", "view"] {
+            copied(&root.path().join(part), &copy.join(part));
+        }
+        let risen = open(&copy, &[("lake", WhenFull::Wait)]).unwrap();
+        check_snapshot(&mut risen.source("x"), Pick::Newest { until: None }, n, &expected(n)).await;
+        assert_eq!(push(&risen, n).await, Answer::AlreadyStored(step(n)));
+        assert_eq!(push(&risen, n + 1).await, Answer::Stored(step(n + 1)));
+        check_follow(&mut risen.source("x"), Step::ZERO, &mut State::new(), &expected(n + 1)).await;
+        risen.close().await.unwrap();
+    }
 }
 
 #[tokio::test]
