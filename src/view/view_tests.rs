@@ -143,7 +143,7 @@ fn deleting_an_absent_row_of_a_view_without_key_applies_nothing() {
 }
 
 #[test]
-fn another_log_other_columns_and_a_changed_bit_are_told_apart() {
+fn another_log_other_columns_and_a_second_owner_are_told_apart() {
     let root = tempfile::tempdir().unwrap();
     let (directory, log) = (root.path().join("view"), Uuid::from_u128(1));
     let mut store = ViewStore::open(&directory, &view(&["id"]), log).unwrap();
