@@ -61,6 +61,7 @@
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
 //! | [`source::Source`], [`connector::Connector`] | a source of changes, and one delivered to a table |
 //! | [`steplog::StepLog`], [`disk::Disk`] | a view's changes kept on disk for whoever needs them, and what writes them |
+//! | [`view::ViewStore`] | the rows that those changes come to, and pinned states of them |
 //! | [`connector::Running`], [`connector::Handle`] | a connector that is controlled while it runs: paused, resumed, reset |
 //! | [`config`], [`cli`] | the program `cutover` |
 
@@ -88,6 +89,7 @@ pub mod source;
 pub mod step;
 pub mod steplog;
 mod store;
+pub mod view;
 
 /// The Arrow that batches and schemas are made of.
 pub use arrow;

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod contract_tests;
 pub mod files;
+pub mod push;
+mod rows;
 
 use async_trait::async_trait;
 

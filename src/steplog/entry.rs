@@ -8,7 +8,7 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 
-use crate::change::{Changes, column};
+use crate::change::Changes;
 use crate::continuity::stamp::{COLUMN_STEP, row_columns};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -39,8 +39,8 @@ pub struct Entry {
 
 impl Entry {
     /// An entry with the changes in `batches`, which have the columns of
-    /// [`View::change_schema`](crate::schema::View::change_schema); what stands in `__step` is left out, because the whole
-    /// entry is one step.
+    /// [`View::change_schema`](crate::schema::View::change_schema), with or without `__step`; what stands there is left out,
+    /// because the whole entry is one step.
     ///
     /// Two entries count as the same content when they hold the same changes, in any order and in batches of any size.
     pub fn new(at: At, batches: &[RecordBatch]) -> Result<Self> {
@@ -57,6 +57,20 @@ impl Entry {
             writer.finish().map_err(unwritten)?;
         }
         Ok(Self { at, rows, content: content.as_u128(), payload: payload.into() })
+    }
+
+    /// A question about a step that the log may hold, of as many changes and this content; it has no place in a log that does
+    /// not.
+    pub fn question(at: At, rows: u64, content: u128) -> Self {
+        Self { at, rows, content, payload: Bytes::new() }
+    }
+
+    /// The same entry, which counts as the same content as others of this `content` with as many changes, whatever the
+    /// changes are: those of a request may depend on when it came.
+    #[must_use]
+    pub fn meaning(mut self, content: u128) -> Self {
+        self.content = content;
+        self
     }
 
     /// The memory that it takes, in bytes.
@@ -97,7 +111,6 @@ impl Stored {
 }
 
 fn without_step(batch: &RecordBatch) -> Result<RecordBatch> {
-    column(batch, COLUMN_STEP)?;
     let fields = batch.schema_ref().fields().iter().enumerate();
     let others: Vec<usize> = fields.filter(|(_, field)| field.name() != COLUMN_STEP).map(|(i, _)| i).collect();
     batch.project(&others).map_err(|e| Error::internal("changes were not cut").with_source(e))

@@ -1,5 +1,6 @@
 //! Files that are cut, flipped or made of random bytes: an error that names them, and never a panic.
 
+use arrow::array::RecordBatch;
 use futures::TryStreamExt;
 
 use super::landing_tests::{Change, Format, Landing, Row, row, step};

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 
 use super::landing_tests::{

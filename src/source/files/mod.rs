@@ -32,22 +32,21 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use async_trait::async_trait;
-use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::continuity::columns::Difference;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
+use crate::source::rows::{blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 pub use columns::parse_column_type;
 use directory::{ChangeFile, Folder, Landed, SnapshotFile};
 use fold::Fold;
 use pieces::Pieces;
-use reader::{Batches, Rows};
+use reader::Batches;
 use shape::Shape;
 use views::Holds;
 
@@ -415,42 +414,6 @@ fn check_configured(folder: &Folder, landed: &Landed, holds: Holds, at: Step, vi
         break;
     }
     Ok(())
-}
-
-/// Runs file I/O where it may block.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| Error::internal("reading landed files failed").with_source(e))?
-}
-
-/// The batches as a stream that reads one batch ahead, so that reading and writing overlap; at most that one batch is
-/// read after the stream was dropped.
-fn streamed(
-    rows: impl Iterator<Item = Result<RecordBatch>> + Send + 'static,
-) -> BoxStream<'static, Result<RecordBatch>> {
-    let ahead = |mut rows: Rows| tokio::task::spawn_blocking(move || (rows.next(), rows));
-    let batches = stream::unfold(State::Start(Box::new(rows)), move |state| async move {
-        let task = match state {
-            State::Start(rows) => ahead(rows),
-            State::Ahead(task) => task,
-            State::End => return None,
-        };
-        match task.await {
-            Ok((None, _)) => None,
-            Ok((Some(Err(e)), _)) => Some((Err(e), State::End)),
-            Ok((Some(Ok(batch)), rows)) => Some((Ok(batch), State::Ahead(ahead(rows)))),
-            Err(e) => Some((Err(Error::internal("reading landed files failed").with_source(e)), State::End)),
-        }
-    });
-    batches.filter(|batch| futures::future::ready(!batch.as_ref().is_ok_and(|b| b.num_rows() == 0))).boxed()
-}
-
-/// Where a stream of batches stands.
-enum State {
-    Start(Rows),
-    Ahead(tokio::task::JoinHandle<(Option<Result<RecordBatch>>, Rows)>),
-    End,
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 
 use super::directory::ChangeFile;
-use super::reader::{Batches, Rows, bytes_of, is_sorted};
+use super::reader::{Batches, bytes_of, is_sorted};
 use super::shape::Shape;
 use crate::change::{Changes, steps_of};
 use crate::error::{Error, Result};
 use crate::schema::View;
+use crate::source::rows::Rows;
 use crate::step::{Step, StepRange};
 
 /// An answer ends with the first whole step beyond this many bytes.

@@ -12,9 +12,6 @@ use crate::continuity::stamp::COLUMN_STEP;
 use crate::error::Result;
 use crate::schema::View;
 
-/// Batches that are read one by one, where reading may block.
-pub(crate) type Rows = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
-
 /// Batches of a landed file, part after part; each part is opened when its turn comes.
 pub(crate) struct Batches {
     parts: std::vec::IntoIter<Part>,

@@ -1,0 +1,91 @@
+//! How far each connector of a view is, and so what nobody needs any more.
+
+use std::collections::BTreeMap;
+
+use crate::step::Step;
+
+/// What becomes of pushes when the step log is full because of a connector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// They are refused until the connector went on.
+    Wait,
+    /// The connector is detached: it holds no step any more, and needs a reset if it comes back too late.
+    Detach,
+}
+
+/// Where an attached connector is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The last step that it has; `None` until it said so, and then every step is kept for it.
+    pub acknowledged: Option<Step>,
+    /// What becomes of pushes when it holds too much.
+    pub when_full: WhenFull,
+}
+
+/// The attached connectors.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(BTreeMap<String, Place>);
+
+impl Places {
+    pub(super) fn attach(&mut self, connector: &str, when_full: WhenFull) {
+        let place = self.0.entry(connector.to_owned()).or_insert(Place { acknowledged: None, when_full });
+        place.when_full = when_full;
+    }
+
+    pub(super) fn detach(&mut self, connector: &str) {
+        self.0.remove(connector);
+    }
+
+    /// What a detached connector has decides nothing.
+    pub(super) fn acknowledge(&mut self, connector: &str, step: Step) {
+        if let Some(place) = self.0.get_mut(connector) {
+            place.acknowledged = place.acknowledged.max(Some(step));
+        }
+    }
+
+    /// The step up to which nobody needs anything, of a log that ends at `last`; `None` when everything is needed.
+    pub(super) fn needless(&self, last: Step) -> Option<Step> {
+        self.0.values().map(|place| place.acknowledged).min().unwrap_or(Some(last)).map(|step| step.min(last))
+    }
+
+    /// Takes away those that are furthest behind, if they may be detached.
+    pub(super) fn detach_last(&mut self) -> Vec<String> {
+        let least = self.0.values().map(|place| place.acknowledged).min();
+        let last = || self.0.iter().filter(|(_, place)| Some(place.acknowledged) == least);
+        if last().any(|(_, place)| place.when_full == WhenFull::Wait) {
+            return Vec::new();
+        }
+        let names: Vec<String> = last().map(|(name, _)| name.clone()).collect();
+        self.0.retain(|name, _| !names.contains(name));
+        names
+    }
+
+    pub(super) fn all(&self) -> BTreeMap<String, Place> {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_furthest_behind_holds_the_log_and_only_an_attached_one_does() {
+        let step = |n| Step::new(n).unwrap();
+        let mut places = Places::default();
+        assert_eq!(places.needless(step(9)), Some(step(9)));
+        places.attach("a", WhenFull::Wait);
+        places.attach("b", WhenFull::Detach);
+        places.acknowledge("a", step(5));
+        assert_eq!(places.needless(step(9)), None, "b said nothing yet");
+        places.acknowledge("b", step(3));
+        places.acknowledge("b", step(2));
+        places.acknowledge("c", step(1));
+        assert_eq!(places.needless(step(9)), Some(step(3)));
+        assert_eq!(places.detach_last(), ["b"]);
+        assert_eq!(places.needless(step(9)), Some(step(5)));
+        assert!(places.detach_last().is_empty(), "a makes pushes wait");
+        places.attach("b", WhenFull::Detach);
+        assert_eq!(places.needless(step(9)), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! A pushed view as a connector reads it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Shared;
+use super::owner::Request;
+use crate::change::Changes;
+use crate::continuity::columns::Difference;
+use crate::error::{Error, Result};
+use crate::schema::View;
+use crate::snapshot::Snapshot;
+use crate::source::rows::{blocking, streamed};
+use crate::source::{Next, NextView, Pick, Position, Source};
+use crate::step::Step;
+use crate::steplog::{self, Reader};
+
+/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk.
+const ANSWER_BYTES: u64 = 4 << 20;
+
+/// A pushed view for one connector. It keeps a place in the step log, and nothing of the view.
+pub struct PushSource {
+    shared: Arc<Shared>,
+    requests: mpsc::WeakSender<Request>,
+    connector: String,
+    /// Where the last answer ended.
+    open: Option<(Reader, Step)>,
+}
+
+impl PushSource {
+    pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: &str) -> Self {
+        Self { shared, requests, connector: connector.to_owned(), open: None }
+    }
+
+    /// Completes when there are changes after step `after`: at the step that is stored next, without asking in between.
+    pub async fn more(&self, after: Step) -> Result<()> {
+        let mut reader = self.shared.log.read(after);
+        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    }
+
+    fn gone(&self, after: Step, earliest: Step) -> Error {
+        Error::continuity_lost(format!(
+            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}; reset the connector {}",
+            self.shared.view.name(),
+            self.connector
+        ))
+    }
+}
+
+impl std::fmt::Debug for PushSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PushSource").field("connector", &self.connector).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Source for PushSource {
+    fn name(&self) -> &str {
+        self.shared.view.name()
+    }
+
+    fn key(&self) -> &[String] {
+        self.shared.view.key()
+    }
+
+    fn fingerprint(&self) -> &str {
+        &self.shared.fingerprint
+    }
+
+    async fn position(&mut self) -> Result<Position> {
+        let stand = self.shared.log.stand();
+        Ok(Position {
+            earliest: (stand.earliest < stand.last).then_some(stand.earliest),
+            latest: (stand.last > Step::ZERO).then_some(stand.last),
+        })
+    }
+
+    async fn view(&mut self, _after: Step) -> Result<View> {
+        Ok(self.shared.view.clone())
+    }
+
+    async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
+        let view = self.shared.view.clone();
+        let Some(pins) = self.shared.pins.clone() else {
+            return Err(Error::refused(format!(
+                "view {} is not materialized, so it has no snapshot; declare materialized = true and push it anew, or use mode = \"follow\"",
+                view.name()
+            )));
+        };
+        let pinned = blocking(move || pins.pin()).await?;
+        let step = pinned.step;
+        let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
+        if let Some(until) = until.filter(|until| *until < step) {
+            return Err(Error::refused(format!(
+                "view {} is at step {step} and keeps no older state, and step {until} or before is wanted; take it as it is",
+                view.name()
+            )));
+        }
+        if let Pick::Since { from, .. } = pick
+            && step < from
+        {
+            return Err(Error::unavailable(format!(
+                "view {} is at step {step}, and a snapshot of step {from} or later is wanted; wait until that is pushed",
+                view.name()
+            )));
+        }
+        let known_rows = Some(pinned.rows);
+        let snapshot =
+            Snapshot { step, rows: streamed(pinned.batches()), known_rows, position: format!("step {step}") };
+        Ok((view, snapshot))
+    }
+
+    async fn changes(&mut self, after: Step, view: &View) -> Result<Next> {
+        let own = &self.shared.view;
+        if !Difference::between(view.schema(), own.schema()).is_empty() {
+            let position = format!("step {after}");
+            // The log does not tell since when the columns are so, nor what older rows have in them.
+            return Ok(Next::View(NextView { view: own.clone(), is_filled: true, position }));
+        }
+        let open = self.open.take().filter(|(_, at)| *at == after);
+        let reader = open.map_or_else(|| self.shared.log.read(after), |(reader, _)| reader);
+        let view = view.clone();
+        let (read, reader) = blocking(move || read(reader, &view)).await?;
+        match read {
+            Read::Changes(changes) => {
+                self.open = Some((reader, changes.range().to()));
+                Ok(Next::Changes(changes))
+            }
+            Read::End => {
+                self.open = Some((reader, after));
+                Ok(Next::Idle { hole: None })
+            }
+            Read::Gone(earliest) => Err(self.gone(after, earliest)),
+        }
+    }
+
+    async fn acknowledge(&mut self, step: Step) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.upgrade().ok_or_else(|| self.shared.ended())?;
+        let request = Request::Acknowledge(self.connector.clone(), step, reply);
+        requests.send(request).await.map_err(|_| self.shared.ended())?;
+        drop(requests);
+        answer.await.map_err(|_| self.shared.ended())?
+    }
+}
+
+/// What a look into the log gave.
+enum Read {
+    Changes(Changes),
+    End,
+    Gone(Step),
+}
+
+fn read(mut reader: Reader, view: &View) -> Result<(Read, Reader)> {
+    let (mut changes, mut bytes) = (None::<Changes>, 0);
+    while bytes < ANSWER_BYTES {
+        match reader.read_next()? {
+            steplog::Next::Step(stored) => {
+                bytes += stored.bytes();
+                let more = stored.changes()?;
+                let place = format!("step {} in the step log", stored.step);
+                let batches = more.batches().iter().map(|batch| view.conform_changes(batch, &place));
+                let more = Changes::new(more.range(), batches.collect::<Result<_>>()?)?;
+                changes = Some(match changes {
+                    Some(before) => before.join(more)?,
+                    None => more,
+                });
+            }
+            steplog::Next::End => break,
+            steplog::Next::Gone { earliest } if changes.is_none() => return Ok((Read::Gone(earliest), reader)),
+            // The next look tells.
+            steplog::Next::Gone { .. } => break,
+        }
+    }
+    let read = changes.map_or(Read::End, |changes| {
+        let to = changes.range().to();
+        Read::Changes(changes.at_position(format!("step {to}")))
+    });
+    Ok((read, reader))
+}
