@@ -381,7 +381,9 @@ async fn a_body_is_read_while_it_arrives_and_its_error_is_the_outcome() {
 }
 
 /// Values as JSON, and as they must come out.
-fn cells() -> impl Strategy<Value = (i64, Option<String>, Option<i64>, Option<f64>, Option<Vec<Option<i32>>>)> {
+type Cells = (i64, Option<String>, Option<i64>, Option<f64>, Option<Vec<Option<i32>>>);
+
+fn cells() -> impl Strategy<Value = Cells> {
     let text =
         prop::collection::vec(any::<char>(), 0..8).prop_map(|chars: Vec<char>| chars.into_iter().collect::<String>());
     (
