@@ -5,7 +5,6 @@
 mod adopt;
 mod args;
 mod changes;
-mod connectors;
 mod consent;
 mod failure;
 mod gc;

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::Session;
 use super::args::Output;
-use super::connectors;
 use super::consent::{Question, who};
 use super::failure;
 use super::progress::{Board, TICK};
@@ -16,6 +15,7 @@ use crate::config::ConnectorConfig;
 use crate::connector::{Connector, LogRepair, PreparedReset, Reset, ResetPreview, Status};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
+use crate::daemon::{self, Alone};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::sink::{Applied, RebuildPlan};
@@ -73,7 +73,7 @@ fn parse_generation(text: &str) -> Result<Generation, String> {
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
-    let config = connectors::load(&session.global.config, &args.set)?;
+    let config = daemon::load(&session.global.config, &args.set)?;
     let mut chosen: Vec<&ConnectorConfig> = Vec::new();
     for name in &args.connectors {
         let connector = config.find(name)?;
@@ -82,7 +82,8 @@ pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
         }
     }
     session.block_on(async |world| {
-        let mut desk = Desk { args: &args, session, signals: Signals::listen()?, world };
+        let views = Alone::open(&config, &world).await?;
+        let mut desk = Desk { args: &args, session, signals: Signals::listen()?, views, world };
         let mut done = Vec::new();
         for connector in chosen {
             let name = connector.name.to_string();
@@ -110,6 +111,7 @@ struct Desk<'a> {
     args: &'a ResetArgs,
     session: &'a Session,
     signals: Signals,
+    views: Alone,
     world: World,
 }
 
@@ -135,7 +137,7 @@ enum Done {
 
 impl Desk<'_> {
     async fn reset(&mut self, config: &ConnectorConfig) -> Result<Done> {
-        let mut connector = connectors::build(config, &self.world)?;
+        let mut connector = self.views.connector(config).await?;
         let request = self.args.request(&self.world);
         let id = request.stamp.id.clone();
         let prepared = match self.args.rebuild_log {

@@ -9,7 +9,6 @@ use tokio::task::{Id, JoinError, JoinSet};
 
 use super::Session;
 use super::args::Output;
-use super::connectors;
 use super::failure::{self, End};
 use super::progress::{Board, TICK};
 use super::show::parse_step;
@@ -19,6 +18,7 @@ use super::text;
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig};
 use crate::connector::{Connector, Ended, Phase, Status, Until};
+use crate::daemon::{self, Alone};
 use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::source::Hole;
 use crate::step::Step;
@@ -57,10 +57,11 @@ impl RunArgs {
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
-    let config = connectors::load(&session.global.config, &args.set)?;
+    let config = daemon::load(&session.global.config, &args.set)?;
     session.block_on(async |world| {
         let mut signals = Signals::listen()?;
-        let mut fleet = Fleet::build(&config, &args, session, &world);
+        let views = Alone::open(&config, &world).await?;
+        let mut fleet = Fleet::build(&config, &views, &args, session, &world).await;
         if !fleet.is_refused() {
             fleet.run(&mut signals).await;
         }
@@ -91,17 +92,18 @@ struct Member {
 }
 
 impl<'a> Fleet<'a> {
-    fn build(config: &Config, args: &'a RunArgs, session: &'a Session, world: &World) -> Self {
+    async fn build(config: &Config, views: &Alone, args: &'a RunArgs, session: &'a Session, world: &World) -> Self {
         let mut fleet = Self { args, session, world: world.clone(), members: Vec::new(), ready: Vec::new() };
         for connector in &config.connectors {
-            fleet.add(connector);
+            let built = views.connector(connector).await;
+            fleet.add(connector, built);
         }
         fleet
     }
 
-    fn add(&mut self, config: &ConnectorConfig) {
+    fn add(&mut self, config: &ConnectorConfig, built: Result<Connector>) {
         let name = config.name.to_string();
-        match connectors::build(config, &self.world) {
+        match built {
             Ok(connector) => {
                 self.members.push(Member { name, status: connector.status(), outcome: None });
                 self.ready.push((self.members.len() - 1, connector));

@@ -96,6 +96,13 @@ const CONNECTOR: &str = "[pipelines.p.views.v.connectors.c.delta]";
 const URI: &str = "uri = \"out/t\"\n";
 const PATH: &str = "path = \"feed\"\n";
 
+fn files(connector: &ConnectorConfig) -> &FilesConfig {
+    match &connector.source {
+        SourceConfig::Files(files) => files,
+        SourceConfig::Push => panic!("{} is pushed", connector.name),
+    }
+}
+
 #[test]
 fn a_small_file_has_defaults() {
     let config = load(SMALL).unwrap();
@@ -107,7 +114,15 @@ fn a_small_file_has_defaults() {
         commit: CommitBounds { max_interval: Duration::from_secs(10), max_rows: 1_000_000, max_bytes: 128 << 20 },
         durability: Durability::Commit,
         heartbeat: None,
-        source: FilesConfig { path: PathBuf::from("feed"), id: None, poll_interval: Duration::from_secs(1) },
+        on_continuity_loss: OnContinuityLoss::FailClosed,
+        breaker: BreakerSettings::default(),
+        backoff: Backoff::default(),
+        when_full: WhenFull::Wait,
+        source: SourceConfig::Files(FilesConfig {
+            path: PathBuf::from("feed"),
+            id: None,
+            poll_interval: Duration::from_secs(1),
+        }),
         key: vec![],
         columns: vec![],
         delta: DeltaConfig {
@@ -136,9 +151,9 @@ fn every_key_is_read_in_the_files_order() {
         "each bound comes from the connector, else from the defaults"
     );
     assert_eq!(c.heartbeat, None, "\"off\" overrides a default");
-    assert_eq!(c.source.path, PathBuf::from("./feed"));
-    assert_eq!(c.source.id.as_deref(), Some("orders"));
-    assert_eq!(c.source.poll_interval, Duration::from_millis(250));
+    assert_eq!(files(c).path, PathBuf::from("./feed"));
+    assert_eq!(files(c).id.as_deref(), Some("orders"));
+    assert_eq!(files(c).poll_interval, Duration::from_millis(250));
     assert_eq!(c.key, ["id"]);
     let columns: Vec<&str> = c.columns.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(columns, ["price", "id", "a_b"]);
@@ -636,7 +651,7 @@ fn variables_match_names_whatever_their_case() {
     let text = SMALL.replace("pipelines.p", "pipelines.My-Orders");
     let variable = ("CUTOVER__PIPELINES__MY_ORDERS__SOURCE__FILES__PATH", "elsewhere");
     let config = load_with(&text, &[], &[variable, ("CUTOVER_CONFIG", "x"), ("PATH", "y")]).unwrap();
-    assert_eq!(config.connectors[0].source.path, PathBuf::from("elsewhere"));
+    assert_eq!(files(&config.connectors[0]).path, PathBuf::from("elsewhere"));
     assert_eq!(config.connectors[0].name.pipeline(), "My-Orders");
 }
 
@@ -644,7 +659,7 @@ fn variables_match_names_whatever_their_case() {
 fn references_are_replaced_in_strings_and_placed_when_they_fail() {
     let text = SMALL.replace("\"feed\"", "\"${env:ROOT:-/data}/${env:NAME}\"").replace("out/t", "$${x}");
     let config = load_with(&text, &[], &[("NAME", "${env:ROOT}")]).unwrap();
-    assert_eq!(config.connectors[0].source.path, PathBuf::from("/data/${env:ROOT}"));
+    assert_eq!(files(&config.connectors[0]).path, PathBuf::from("/data/${env:ROOT}"));
     assert_eq!(config.connectors[0].delta.uri, "${x}");
     check(
         "\"feed\"",

@@ -10,7 +10,11 @@ use super::interpolate::Referents;
 use super::name::{self, ConnectorName};
 use super::place::{Problems, nearest};
 use super::section::{Field, Scope, Section, did_you_mean};
-use super::{CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inputs, Secret, overrides, tree};
+use super::{
+    CommitBounds, Config, ConnectorConfig, DeltaConfig, FilesConfig, Inputs, Secret, ServerConfig, SourceConfig,
+    ViewConfig, overrides, tree,
+};
+use crate::connector::{Backoff, BreakerSettings, OnContinuityLoss};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode, PROPERTY_PREFIX, TXN_RETENTION};
@@ -18,22 +22,26 @@ use crate::error::{Error, Result};
 use crate::files::{Compression, FileSettings, check_partition_by};
 use crate::log::{Durability, Location, Service};
 use crate::schema::{View, kept_type};
+use crate::source::push::WhenFull;
 
 const VERSION: u64 = 1;
 
 pub(super) fn load(inputs: &Inputs<'_>) -> Result<Config> {
     let problems = Problems::default();
-    let mut connectors = Vec::new();
+    let (mut views, mut connectors) = (Vec::new(), Vec::new());
     if let Some(mut document) = tree::parse(inputs.text, &problems) {
         overrides::apply(&mut document, inputs.env, inputs.sets, &problems);
         let referents = Referents { env: inputs.env, read_file: inputs.read_file };
         let scope = Scope { referents, problems: &problems };
         let walk = Walk { parse_type: inputs.parse_type, defaults: Common::default(), tables: BTreeMap::new() };
-        connectors = walk.document(Section::root(&scope, &document));
+        (views, connectors) = walk.document(Section::root(&scope, &document));
     }
     problems.into_result(inputs.path)?;
-    match connectors.into_iter().collect::<Option<Vec<_>>>() {
-        Some(connectors) if !connectors.is_empty() => Ok(Config { connectors }),
+    let views = views.into_iter().collect::<Option<Vec<_>>>();
+    match views.zip(connectors.into_iter().collect::<Option<Vec<_>>>()) {
+        Some((views, connectors)) if !views.is_empty() => {
+            Ok(Config { server: ServerConfig::default(), views, connectors })
+        }
         _ => Err(Error::internal("the configuration was not read and no problem was reported")),
     }
 }
@@ -115,7 +123,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn document(mut self, mut root: Section<'_>) -> Vec<Option<ConnectorConfig>> {
+    fn document(mut self, mut root: Section<'_>) -> (Vec<Option<ViewConfig>>, Vec<Option<ConnectorConfig>>) {
         root.field("config_version").and_then(|f| {
             let number = f.integer(0, u64::MAX)?;
             if number != VERSION {
@@ -130,18 +138,27 @@ impl Walk<'_> {
             }
             defaults.finish(&["reset", "step_log"]);
         }
-        let mut connectors = Vec::new();
+        let (mut views, mut connectors) = (Vec::new(), Vec::new());
         for (name, pipeline) in named(&mut root, "pipelines", "pipeline") {
-            self.pipeline(&name, pipeline, &mut connectors);
+            self.pipeline(&name, pipeline, &mut views, &mut connectors);
         }
         root.finish(&["server"]);
-        connectors
+        (views, connectors)
     }
 
-    fn pipeline(&mut self, name: &str, mut pipeline: Section<'_>, connectors: &mut Vec<Option<ConnectorConfig>>) {
+    fn pipeline(
+        &mut self,
+        name: &str,
+        mut pipeline: Section<'_>,
+        views: &mut Vec<Option<ViewConfig>>,
+        connectors: &mut Vec<Option<ConnectorConfig>>,
+    ) {
         let source = match pipeline.field("source") {
             Some(field) => field.section().and_then(|mut section| {
-                let files = section.tagged("source", "files", &["postgres", "push"]).and_then(read_files);
+                let files = section
+                    .tagged("source", "files", &["postgres", "push"])
+                    .and_then(read_files)
+                    .map(SourceConfig::Files);
                 section.finish(&[]);
                 files
             }),
@@ -157,11 +174,20 @@ impl Walk<'_> {
                 connectors.push(self.connector(full, connector, &from));
             }
             view.finish(&["table"]);
+            views.push(from.source.map(|source| ViewConfig {
+                pipeline: name.to_string(),
+                name: view_name,
+                source,
+                key: from.key,
+                columns: from.columns,
+                materialized: true,
+                step_log_bytes: 8 << 30,
+            }));
         }
         pipeline.finish(&[]);
     }
 
-    fn view(&self, name: &str, view: &mut Section<'_>, source: Option<FilesConfig>) -> ViewPart {
+    fn view(&self, name: &str, view: &mut Section<'_>, source: Option<SourceConfig>) -> ViewPart {
         let key_field = view.field("key");
         let key = key_field.as_ref().and_then(read_key).unwrap_or_default();
         let field = view.field("columns");
@@ -220,6 +246,10 @@ impl Walk<'_> {
             mode,
             schema_change,
             on_existing: common.on_existing.unwrap_or(OnExisting::Error),
+            on_continuity_loss: OnContinuityLoss::default(),
+            breaker: BreakerSettings::default(),
+            backoff: Backoff::default(),
+            when_full: WhenFull::Wait,
             commit: common.commit(),
             durability: common.durability.unwrap_or(Durability::Commit),
             heartbeat: common.heartbeat.flatten(),
@@ -296,7 +326,7 @@ impl Walk<'_> {
 
 /// What a view hands to each of its connectors.
 struct ViewPart {
-    source: Option<FilesConfig>,
+    source: Option<SourceConfig>,
     key: Vec<String>,
     columns: Vec<(String, DataType)>,
 }

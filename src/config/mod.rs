@@ -15,18 +15,21 @@ mod units;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
 
-use crate::connector::CommitBounds;
+use crate::connector::{Backoff, BreakerSettings, CommitBounds, OnContinuityLoss};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode};
 use crate::error::{Error, Result};
 use crate::files::Compression;
+use crate::ingest;
 use crate::log::{Durability, StorageOptions};
+use crate::source::push::WhenFull;
 
 pub use name::ConnectorName;
 pub use secret::Secret;
@@ -49,14 +52,95 @@ pub struct Inputs<'a> {
 }
 
 /// All settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The connectors, in the file's order; never empty.
+    /// How the daemon is reached, and where it keeps what it must not forget.
+    pub server: ServerConfig,
+    /// The views, in the file's order; never empty.
+    pub views: Vec<ViewConfig>,
+    /// The connectors, in the file's order; empty only where each view is pushed.
     pub connectors: Vec<ConnectorConfig>,
 }
 
-/// One view of one source, delivered to one destination.
+/// How the daemon is reached, and where it keeps what it must not forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where it listens; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// Step logs, rows of pushed views and journals, as written: relative to the working directory.
+    pub data_dir: PathBuf,
+    /// The names besides the loopback's and the address itself that requests may give in `Host`.
+    pub hosts: Vec<String>,
+    /// Who may do what; empty: whoever reaches it may do everything, which only a loopback address allows.
+    pub tokens: Vec<TokenConfig>,
+    /// What a request of changes may take in bytes, and a line of it.
+    pub ingress: ingest::Limits,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8090)),
+            data_dir: PathBuf::from("./cutover-data"),
+            hosts: Vec::new(),
+            tokens: Vec::new(),
+            ingress: ingest::Limits::default(),
+        }
+    }
+}
+
+/// A token, and what it allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenConfig {
+    /// Whose it is, as histories and logs name them.
+    pub name: String,
+    /// What it allows.
+    pub role: Role,
+    /// The token itself.
+    pub token: Secret,
+}
+
+/// What somebody may do; each role may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// See.
+    Read,
+    /// Push changes.
+    Push,
+    /// Pause, resume, reset, load the configuration anew.
+    Admin,
+}
+
+/// A view, whether anything of it is delivered or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ViewConfig {
+    /// Its pipeline's name.
+    pub pipeline: String,
+    /// Its name.
+    pub name: String,
+    /// Where the rows come from.
+    pub source: SourceConfig,
+    /// The columns of its key; empty when the file names none.
+    pub key: Vec<String>,
+    /// Its columns in the file's order; empty when the file names none, which only a source that tells them allows.
+    pub columns: Vec<(String, DataType)>,
+    /// Whether its rows are kept, so that snapshots of it can be given; of a pushed view.
+    pub materialized: bool,
+    /// What its step log may take in bytes; of a pushed view.
+    pub step_log_bytes: u64,
+}
+
+/// Where rows come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceConfig {
+    /// Files that others land.
+    Files(FilesConfig),
+    /// Requests that others send.
+    Push,
+}
+
+/// One view of one source, delivered to one destination.
+#[derive(Debug, Clone, PartialEq)]
 pub struct ConnectorConfig {
     /// The full name.
     pub name: ConnectorName,
@@ -64,6 +148,14 @@ pub struct ConnectorConfig {
     pub mode: Mode,
     /// What to do with a table that is not ours.
     pub on_existing: OnExisting,
+    /// What to do when continuity is lost.
+    pub on_continuity_loss: OnContinuityLoss,
+    /// How many resets it may have.
+    pub breaker: BreakerSettings,
+    /// How long is waited between tries of a reset.
+    pub backoff: Backoff,
+    /// What becomes of pushes when the step log is full because of it.
+    pub when_full: WhenFull,
     /// What to do when the view has other columns than the table.
     pub schema_change: SchemaChange,
     /// When collected steps are committed.
@@ -73,7 +165,7 @@ pub struct ConnectorConfig {
     /// How long steps may pass without changes before an append without rows records them; `None` is never.
     pub heartbeat: Option<Duration>,
     /// Where the rows come from.
-    pub source: FilesConfig,
+    pub source: SourceConfig,
     /// The columns of the view's key; empty when the file names none.
     pub key: Vec<String>,
     /// The view's columns in the file's order; empty when the file names none.

@@ -25,6 +25,8 @@ const FLOORS: &[&[&str]] = &[
     &["inspect", "sink"],
     &["connector"],
     &["config"],
+    &["daemon"],
+    &["server"],
     &["cli"],
 ];
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use uuid::Uuid;
 
 pub use operations::{Current, Operations};
 pub use places::{Place, WhenFull};
@@ -142,6 +143,11 @@ impl LiveView {
     /// The view, as the source of a connector of this name.
     pub fn source(&self, connector: &str) -> PushSource {
         PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), connector)
+    }
+
+    /// The id of its step log, which another life of the view does not have.
+    pub fn id(&self) -> Uuid {
+        self.shared.log.id()
     }
 
     /// Where the view stands.

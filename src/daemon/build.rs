@@ -1,0 +1,68 @@
+//! From the configuration to sources and connectors.
+
+use std::time::Duration;
+
+use arrow::datatypes::{Field, Schema};
+
+use crate::clock::World;
+use crate::config::{ConnectorConfig, FilesConfig, ViewConfig};
+use crate::connector::{Connector, ConnectorSettings};
+use crate::error::Result;
+use crate::files::FileSettings;
+use crate::log::{Access, Location};
+use crate::schema::View;
+use crate::sink::SinkSettings;
+use crate::source::Source;
+use crate::source::files::{FilesSettings, FilesSource};
+
+/// How often an idle view that is pushed is asked again.
+pub(super) const PUSH_POLL: Duration = Duration::from_millis(50);
+
+/// The directory of files that feeds the connector `config`.
+pub(super) fn files_source(config: &ConnectorConfig, files: &FilesConfig) -> Result<Box<dyn Source>> {
+    Ok(Box::new(FilesSource::new(FilesSettings {
+        path: files.path.clone(),
+        id: files.id.clone(),
+        view: config.name.view().to_string(),
+        key: config.key.clone(),
+        columns: config.columns.clone(),
+        fold_memory: FilesSettings::FOLD_MEMORY,
+    })?))
+}
+
+/// The view that `config` describes, which names its columns.
+pub(super) fn view(config: &ViewConfig) -> Result<View> {
+    let fields: Vec<Field> = config.columns.iter().map(|(name, kind)| Field::new(name, kind.clone(), true)).collect();
+    View::new(&config.name, &Schema::new(fields), config.key.clone())
+}
+
+/// The connector that `config` describes, from `source`, which is asked again after `poll_interval` when it is idle.
+pub(super) fn connector(
+    config: &ConnectorConfig,
+    source: Box<dyn Source>,
+    poll_interval: Duration,
+    world: &World,
+) -> Result<Connector> {
+    let access = Access::Write(config.durability);
+    let location = Location::open_with(&config.delta.uri, access, &config.delta.storage_options())?;
+    let settings = ConnectorSettings {
+        sink: SinkSettings {
+            mode: config.mode,
+            layout: config.delta.layout,
+            on_existing: config.on_existing,
+            schema_change: config.schema_change,
+            files: FileSettings {
+                compression: config.delta.compression,
+                target_file_size: config.delta.target_file_size,
+                ..FileSettings::default()
+            },
+            partition_by: config.delta.partition_by.clone(),
+            properties: config.delta.properties.clone(),
+            ..SinkSettings::new(config.name.to_string(), source.fingerprint())
+        },
+        commit: config.commit,
+        heartbeat: config.heartbeat,
+        poll_interval,
+    };
+    Ok(Connector::new(settings, source, location, world.clone()))
+}

@@ -1,0 +1,147 @@
+//! The data directory: one process at a time, and a place for each view and connector.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::config::ConnectorName;
+use crate::error::{Error, Result};
+
+const LOCK: &str = "lock";
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub(super) struct DataDirectory {
+    path: PathBuf,
+    /// Held until this is dropped.
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Takes the directory, and makes it where it is missing.
+    ///
+    /// Refused: another process holds it. Config: it cannot be made or used.
+    pub(super) fn take(path: &Path) -> Result<Self> {
+        make(path)?;
+        let lock = path.join(LOCK);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&lock)
+            .map_err(|e| unusable(&lock, e))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_path_buf(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(in_use(path)),
+            Err(TryLockError::Error(e)) => Err(unusable(&lock, e)),
+        }
+    }
+
+    /// Whether a process holds the directory; one that is missing is held by nobody.
+    pub(super) fn is_held(path: &Path) -> Result<bool> {
+        let lock = path.join(LOCK);
+        let flags = OFlags::NOFOLLOW.bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&lock) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(unusable(&lock, e)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(e)) => Err(unusable(&lock, e)),
+        }
+    }
+
+    /// Where a pushed view keeps its step log; the directory is there.
+    pub(super) fn step_log(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
+        self.place(&["views", pipeline, view, "log"])
+    }
+
+    /// Where a pushed view keeps its rows; the directory above is there.
+    pub(super) fn rows(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
+        Ok(self.place(&["views", pipeline, view])?.join("rows"))
+    }
+
+    /// Where a connector keeps its journal; the directory is there.
+    pub(super) fn journal(&self, name: &ConnectorName) -> Result<PathBuf> {
+        self.place(&["connectors", name.pipeline(), name.view(), name.connector()])
+    }
+
+    fn place(&self, parts: &[&str]) -> Result<PathBuf> {
+        let mut path = self.path.clone();
+        for part in parts {
+            path.push(part);
+            make_one(&path)?;
+        }
+        Ok(path)
+    }
+}
+
+fn make(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| unusable(path, e))
+}
+
+/// A directory that is no symbolic link: whoever can write beside it does not choose where data goes.
+fn make_one(path: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(unusable(path, e)),
+    }
+    let found = fs::symlink_metadata(path).map_err(|e| unusable(path, e))?;
+    if found.is_dir() {
+        return Ok(());
+    }
+    Err(Error::config(format!("{} is no directory; move it away, or name another server.data_dir", path.display())))
+}
+
+fn in_use(path: &Path) -> Error {
+    Error::refused(format!(
+        "another cutover uses the data directory {}; stop it, or name another server.data_dir",
+        path.display()
+    ))
+}
+
+fn unusable(path: &Path, e: io::Error) -> Error {
+    Error::config(format!(
+        "{} cannot be used; correct its permissions, or name another server.data_dir",
+        path.display()
+    ))
+    .with_source(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn one_process_holds_a_data_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("data");
+        assert!(!DataDirectory::is_held(&path).unwrap(), "nothing is there");
+        let held = DataDirectory::take(&path).unwrap();
+        assert!(DataDirectory::is_held(&path).unwrap());
+        let refused = DataDirectory::take(&path).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Refused);
+        assert!(refused.message().contains("another cutover uses"), "{refused}");
+        drop(held);
+        assert!(!DataDirectory::is_held(&path).unwrap());
+        DataDirectory::take(&path).unwrap();
+    }
+
+    #[test]
+    fn links_in_a_data_directory_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let data = DataDirectory::take(home.path()).unwrap();
+        std::os::unix::fs::symlink("/tmp", home.path().join("views")).unwrap();
+        let refused = data.step_log("p", "v").unwrap_err();
+        assert!(refused.message().contains("is no directory"), "{refused}");
+    }
+}

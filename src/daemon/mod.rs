@@ -1,0 +1,308 @@
+//! Any number of connectors and pushed views in one process, kept as the configuration says.
+//!
+//! The configuration's file decides what there is: loading it anew adds, removes and changes views and connectors, one by
+//! one, while the others go on. Each connector runs by itself; one that cannot be started is there, with the reason.
+
+mod alone;
+mod build;
+mod directory;
+mod file;
+mod member;
+mod report;
+mod views;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::join_all;
+use tokio::sync::Mutex;
+
+pub use self::alone::Alone;
+use self::directory::DataDirectory;
+pub use self::file::load;
+use self::member::Member;
+pub use self::report::{
+    ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
+};
+pub use self::views::Pushed;
+use self::views::PushedView;
+use crate::clock::World;
+use crate::config::{Config, ConnectorConfig, ConnectorName, SourceConfig, ViewConfig};
+use crate::connector::{BootId, Handle, Phase};
+use crate::error::{Error, Result};
+use crate::ingest::Format;
+use crate::step::Step;
+use crate::steplog::At;
+
+/// Reads the configuration anew.
+pub type Load = Box<dyn Fn() -> Result<Config> + Send + Sync>;
+
+/// What is there: names of pipelines and views to pushed views, and connectors.
+#[derive(Default)]
+struct State {
+    config: Option<Arc<Config>>,
+    views: BTreeMap<(String, String), Arc<PushedView>>,
+    members: BTreeMap<ConnectorName, Arc<Member>>,
+}
+
+/// The connectors and pushed views of one process.
+pub struct Daemon {
+    load: Load,
+    world: World,
+    boot: BootId,
+    directory: DataDirectory,
+    state: RwLock<State>,
+    /// Held by who changes what is there.
+    changing: Mutex<()>,
+}
+
+/// What loading the configuration anew changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Changed {
+    /// Connectors that run since.
+    pub added: Vec<String>,
+    /// Connectors that run no more.
+    pub removed: Vec<String>,
+    /// Connectors that were started anew, because what the file says of them, or of their view, is another.
+    pub changed: Vec<String>,
+}
+
+/// Whether every table has a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// Each connector's commit holds it.
+    Complete,
+    /// Some do not yet.
+    InProgress,
+    /// The token is of another life of the view: nobody can tell.
+    Gone,
+    /// It is no token of this pipeline.
+    Unknown,
+}
+
+impl Daemon {
+    /// Takes the data directory and starts all that `config` describes, within a Tokio runtime; `load` reads it anew.
+    ///
+    /// Refused: another process holds the directory. Config: it cannot be used.
+    pub async fn start(config: Config, load: Load, world: World) -> Result<Arc<Self>> {
+        let directory = DataDirectory::take(&config.server.data_dir)?;
+        let boot = BootId::of_machine(&world.ids);
+        let daemon = Self { load, world, boot, directory, state: RwLock::default(), changing: Mutex::default() };
+        daemon.apply(config).await?;
+        Ok(Arc::new(daemon))
+    }
+
+    /// Whether a process holds the data directory `path`.
+    pub fn is_running(path: &Path) -> Result<bool> {
+        DataDirectory::is_held(path)
+    }
+
+    /// The configuration as it was last loaded.
+    pub fn config(&self) -> Arc<Config> {
+        self.read().config.clone().unwrap_or_else(|| unreachable!("a daemon is started with a configuration"))
+    }
+
+    /// Loads the configuration anew, and changes what differs. What `server` says is read at the start only.
+    ///
+    /// Config: it is wrong, and nothing was changed.
+    pub async fn reload(&self) -> Result<Changed> {
+        let config = (self.load)()?;
+        self.apply(config).await
+    }
+
+    /// Every pipeline, by name.
+    pub fn pipelines(&self) -> Vec<PipelineReport> {
+        let state = self.read();
+        let Some(config) = &state.config else { return Vec::new() };
+        let mut pipelines: Vec<PipelineReport> = Vec::new();
+        for view in &config.views {
+            if !pipelines.iter().any(|p| p.name == view.pipeline) {
+                pipelines.push(PipelineReport { name: view.pipeline.clone(), views: Vec::new() });
+            }
+            let pushed = state.views.get(&(view.pipeline.clone(), view.name.clone()));
+            let connectors = state.members.values().filter(|m| m.is_of(view));
+            let connectors = connectors.map(|m| m.report(pushed.map(|v| &**v), &self.world)).collect();
+            let report = ViewReport::of(view, pushed.map(|v| &**v), connectors);
+            if let Some(pipeline) = pipelines.iter_mut().find(|p| p.name == view.pipeline) {
+                pipeline.views.push(report);
+            }
+        }
+        pipelines.sort_by(|a, b| a.name.cmp(&b.name));
+        pipelines
+    }
+
+    /// A connector; `None` where there is none of this name.
+    pub fn connector(&self, name: &ConnectorName) -> Option<ConnectorReport> {
+        let state = self.read();
+        let member = state.members.get(name)?;
+        let pushed = state.views.get(&(name.pipeline().to_string(), name.view().to_string()));
+        Some(member.report(pushed.map(|v| &**v), &self.world))
+    }
+
+    /// By which a connector is controlled. Unavailable: it could not be started.
+    pub fn handle(&self, name: &ConnectorName) -> Option<Result<Handle>> {
+        let state = self.read();
+        let member = state.members.get(name)?;
+        let broken = |why: &str| Error::unavailable(format!("the connector {name} could not be started: {why}"));
+        Some(member.handle().map_err(broken))
+    }
+
+    /// Stores the operations that `body` holds as one step of a pushed view, all or none; `None` where the view is unknown or
+    /// is not pushed.
+    ///
+    /// Refused or Corrupt: the request is wrong, and nothing of it is stored. Unavailable: the disk failed or is full.
+    pub async fn push(
+        &self,
+        pipeline: &str,
+        view: &str,
+        body: impl Stream<Item = Result<Bytes>>,
+        format: Format,
+        at: At,
+    ) -> Option<Result<Pushed>> {
+        let (pushed, limits) = {
+            let state = self.read();
+            let limits = state.config.as_ref().map(|c| c.server.ingress).unwrap_or_default();
+            (Arc::clone(state.views.get(&(pipeline.to_string(), view.to_string()))?), limits)
+        };
+        Some(pushed.push(body, format, at, limits).await)
+    }
+
+    /// Whether each connector's commit holds the step that `token` names. One in mode `snapshot` is not asked once it is
+    /// complete: it takes no changes.
+    pub fn completion(&self, pipeline: &str, token: &str) -> Completion {
+        let Some((name, id, step)) = parse_token(token) else { return Completion::Unknown };
+        let state = self.read();
+        let Some(view) = state.views.get(&(pipeline.to_string(), name.to_string())) else { return Completion::Unknown };
+        if view.id().as_deref() != Some(id) || view.standing().is_none_or(|s| s.log.last < step) {
+            return Completion::Gone;
+        }
+        let is_there = |member: &&Arc<Member>| member.has(step);
+        let mut members = state.members.values().filter(|m| m.is_of(&view.config));
+        if members.all(|m| is_there(&m)) { Completion::Complete } else { Completion::InProgress }
+    }
+
+    /// Whether a connector's table holds `step`; `None` where there is no such connector.
+    pub fn holds(&self, name: &ConnectorName, step: Step) -> Option<bool> {
+        self.read().members.get(name).map(|m| m.has(step))
+    }
+
+    /// The states of all connectors, to decide whether there is anything left to do.
+    pub fn phases(&self) -> Vec<Phase> {
+        self.read().members.values().map(|m| m.phase()).collect()
+    }
+
+    /// Whether any view is pushed.
+    pub fn has_pushed_views(&self) -> bool {
+        !self.read().views.is_empty()
+    }
+
+    /// Stops every connector, then closes every view. What is not finished is gone on with at the next start.
+    pub async fn stop(&self) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        let State { views, members, .. } = std::mem::take(&mut *self.write());
+        let ends = join_all(members.into_values().map(|m| async move { m.stop().await })).await;
+        let closed = join_all(views.into_values().map(|v| async move { v.close().await })).await;
+        ends.into_iter().chain(closed).find(Result::is_err).unwrap_or(Ok(()))
+    }
+
+    /// Makes what is there what `config` describes.
+    async fn apply(&self, config: Config) -> Result<Changed> {
+        let _changing = self.changing.lock().await;
+        let config = Arc::new(config);
+        // What cannot be a view is found before anything is touched.
+        for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
+            build::view(view)?;
+        }
+        let (old, views_before, members_before) = {
+            let state = self.read();
+            (state.config.clone(), state.views.clone(), state.members.clone())
+        };
+        let is_same_view = |pipeline: &str, view: &str| {
+            let find =
+                |config: &Config| config.views.iter().find(|v| v.pipeline == pipeline && v.name == view).cloned();
+            find(&config) == old.as_deref().and_then(find)
+        };
+        let is_kept = |c: &ConnectorConfig| {
+            let before = members_before.get(&c.name);
+            before.is_some_and(|m| m.config == *c) && is_same_view(c.name.pipeline(), c.name.view())
+        };
+        let mut changed = Changed::default();
+
+        let leaving = members_before
+            .iter()
+            .filter(|(_, m)| !config.connectors.iter().any(|c| m.config.name == c.name && is_kept(c)));
+        let leaving: Vec<_> = leaving.map(|(name, member)| (name.clone(), Arc::clone(member))).collect();
+        join_all(leaving.iter().map(async |(name, member)| {
+            if let Err(error) = member.stop().await {
+                tracing::warn!(event = "stop_failed", connector = %name, error = %error, "a connector did not stop by itself");
+            }
+        }))
+        .await;
+        for (name, _) in &leaving {
+            self.write().members.remove(name);
+            let is_named = config.connectors.iter().any(|c| c.name == *name);
+            if !is_named {
+                changed.removed.push(name.to_string());
+                if let Some(view) = views_before.get(&(name.pipeline().to_string(), name.view().to_string())) {
+                    view.detach(name.connector()).await?;
+                }
+            }
+        }
+
+        for ((pipeline, name), view) in &views_before {
+            if !is_same_view(pipeline, name) {
+                self.write().views.remove(&(pipeline.clone(), name.clone()));
+                view.close().await?;
+            }
+        }
+        for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
+            let key = (view.pipeline.clone(), view.name.clone());
+            if !self.read().views.contains_key(&key) {
+                let attached: Vec<_> = config.connectors.iter().filter(|c| is_of(c, view)).collect();
+                let opened = PushedView::open(view.clone(), &attached, &self.directory, &self.world).await?;
+                self.write().views.insert(key, opened);
+            }
+        }
+
+        for connector in config.connectors.iter().filter(|c| !is_kept(c)) {
+            let key = (connector.name.pipeline().to_string(), connector.name.view().to_string());
+            let view = self.read().views.get(&key).cloned();
+            let member =
+                Member::start(connector.clone(), view.as_deref(), &self.directory, &self.boot, &self.world).await;
+            let names =
+                if members_before.contains_key(&connector.name) { &mut changed.changed } else { &mut changed.added };
+            names.push(connector.name.to_string());
+            self.write().members.insert(connector.name.clone(), Arc::new(member));
+        }
+        self.write().config = Some(config);
+        Ok(changed)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_of(connector: &ConnectorConfig, view: &ViewConfig) -> bool {
+    connector.name.pipeline() == view.pipeline && connector.name.view() == view.name
+}
+
+/// The view, its life and the step that a token names.
+fn parse_token(token: &str) -> Option<(&str, &str, Step)> {
+    let (rest, step) = token.rsplit_once('.')?;
+    let (view, id) = rest.rsplit_once('.')?;
+    Some((view, id, Step::new(step.parse().ok()?).ok()?))
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,322 @@
+//! What an operator sees of a daemon, as REST and command line show it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::member::patience;
+use super::views::PushedView;
+use crate::clock::Clock;
+use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
+use crate::connector::{Phase, Status, Trouble};
+use crate::source::push::WhenFull;
+use crate::step::Step;
+
+/// The name and version of a connector's form.
+const SCHEMA: &str = "cutover.status/1";
+
+/// How something does, the worst last: a pipeline does as its worst connector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It delivers, or has delivered all.
+    Healthy,
+    /// It does not deliver, and that is wanted or passes by itself.
+    Degraded,
+    /// It needs somebody.
+    Unhealthy,
+}
+
+/// A pipeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PipelineReport {
+    /// Its name.
+    pub name: String,
+    /// Its views.
+    pub views: Vec<ViewReport>,
+}
+
+impl PipelineReport {
+    /// The worst of its connectors'.
+    pub fn health(&self) -> Health {
+        self.views.iter().map(ViewReport::health).max().unwrap_or(Health::Healthy)
+    }
+}
+
+/// A view.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ViewReport {
+    /// Its name.
+    pub name: String,
+    /// Where its rows come from: `files` or `push`.
+    pub source: String,
+    /// Whether its rows are kept; of a pushed view.
+    pub materialized: Option<bool>,
+    /// How many rows it has; of a materialized view.
+    pub rows: Option<u64>,
+    /// Why it is not open.
+    pub trouble: Option<String>,
+    /// The step log; of a pushed view.
+    pub step_log: Option<StepLogReport>,
+    /// Its connectors.
+    pub connectors: Vec<ConnectorReport>,
+}
+
+impl ViewReport {
+    pub(super) fn of(config: &ViewConfig, pushed: Option<&PushedView>, connectors: Vec<ConnectorReport>) -> Self {
+        let standing = pushed.and_then(PushedView::standing);
+        Self {
+            name: config.name.clone(),
+            source: source(&config.source).to_string(),
+            materialized: pushed.map(|_| config.materialized),
+            rows: standing.as_ref().and_then(|s| s.rows),
+            trouble: pushed.and_then(PushedView::trouble),
+            step_log: standing.map(|s| StepLogReport {
+                earliest: s.log.earliest.get(),
+                last: s.log.last.get(),
+                bytes: s.log.bytes,
+                max_bytes: config.step_log_bytes,
+            }),
+            connectors,
+        }
+    }
+
+    fn health(&self) -> Health {
+        let own = if self.trouble.is_some() { Health::Unhealthy } else { Health::Healthy };
+        self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(own)
+    }
+}
+
+/// A step log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepLogReport {
+    /// The step before the first one that it holds.
+    pub earliest: u64,
+    /// The last step that it was given.
+    pub last: u64,
+    /// What it takes on disk.
+    pub bytes: u64,
+    /// What it may take.
+    pub max_bytes: u64,
+}
+
+/// A connector.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConnectorReport {
+    /// The name and version of this form.
+    pub schema: String,
+    /// The full name, `pipeline/view/connector`.
+    pub name: String,
+    /// `follow`, `snapshot_and_follow` or `snapshot`.
+    pub mode: String,
+    /// The table.
+    pub uri: String,
+    /// What it is doing.
+    pub state: String,
+    /// Since when, in milliseconds since 1970 UTC.
+    pub since: Option<i64>,
+    /// How it does.
+    pub health: Health,
+    /// What is wrong.
+    pub trouble: Option<TroubleReport>,
+    /// The reset that is to be carried out.
+    pub reset: Option<String>,
+    /// The table's generation.
+    pub generation: Option<u64>,
+    /// The step that the generation starts from.
+    pub cutover: Option<u64>,
+    /// The table's last step.
+    pub last_step: Option<u64>,
+    /// The last step that the source has, as far as it is known.
+    pub source_step: Option<u64>,
+    /// How many steps the table is behind.
+    pub lag_steps: Option<u64>,
+    /// For how long it has been behind, in seconds.
+    pub lag_seconds: Option<f64>,
+    /// The snapshot that is being written.
+    pub snapshot: Option<SnapshotReport>,
+    /// Its place in the step log; absent where it keeps none.
+    pub place: Option<PlaceReport>,
+    /// Appends since the start of the daemon.
+    pub appends: u64,
+    /// Rows appended since.
+    pub rows: u64,
+    /// Bytes appended since.
+    pub bytes: u64,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TroubleReport {
+    /// The name of the error's kind.
+    pub code: String,
+    /// What it said.
+    pub reason: String,
+    /// What helps.
+    pub next_action: String,
+}
+
+/// A snapshot that is being written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    /// Its step.
+    pub step: Option<u64>,
+    /// Rows written.
+    pub rows: u64,
+    /// Rows in all, where that is known.
+    pub rows_known: Option<u64>,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Rows a second since its beginning.
+    pub rows_per_second: Option<f64>,
+    /// How long it will take, in seconds.
+    pub seconds_left: Option<f64>,
+}
+
+/// A connector's place in a step log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceReport {
+    /// The last step that it has said to have.
+    pub acknowledged: Option<u64>,
+    /// What becomes of pushes when the log is full because of it: `backpressure` or `detach`.
+    pub when_full: String,
+}
+
+/// Since when a connector has been behind, and since when it stands where it is; by the boot clock.
+#[derive(Debug, Default)]
+pub(super) struct Lag {
+    behind: Option<Duration>,
+    last_step: Option<Step>,
+    moved: Option<Duration>,
+}
+
+impl Lag {
+    /// How long it has been behind and how long it has not moved, as far as anybody looked.
+    fn look(&mut self, is_behind: bool, last_step: Option<Step>, now: Duration) -> (Duration, Duration) {
+        if last_step != self.last_step || self.moved.is_none() {
+            (self.last_step, self.moved) = (last_step, Some(now));
+        }
+        self.behind = if is_behind { self.behind.or(Some(now)) } else { None };
+        let since = |then: Option<Duration>| then.map_or(Duration::ZERO, |then| now.saturating_sub(then));
+        let behind = since(self.behind);
+        (behind, since(self.moved).min(behind))
+    }
+}
+
+impl ConnectorReport {
+    pub(super) fn of(
+        config: &ConnectorConfig,
+        status: &Status,
+        pushed: Option<&PushedView>,
+        lag: &mut Lag,
+        clock: &dyn Clock,
+    ) -> Self {
+        let now = clock.boot();
+        let standing = pushed.and_then(PushedView::standing);
+        let source_step = standing.as_ref().map(|s| s.log.last);
+        let is_due = status.phase != Phase::Completed;
+        let lag_steps = source_step
+            .filter(|_| is_due)
+            .map(|source| source.get().saturating_sub(status.last_step.map_or(0, Step::get)));
+        let (behind, still) = lag.look(lag_steps.is_some_and(|steps| steps > 0), status.last_step, now);
+        let pace = status.pace(now);
+        let snapshot = status.snapshot.as_ref().filter(|_| status.phase == Phase::Snapshotting);
+        let place = standing.as_ref().and_then(|s| s.connectors.get(config.name.connector()));
+        let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
+        let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
+        Self {
+            health,
+            state: status.phase.to_string(),
+            since: status.since,
+            trouble: status.trouble.as_ref().map(TroubleReport::of),
+            reset: status.reset.clone(),
+            generation: status.generation.map(|g| g.get()),
+            cutover: status.cutover.map(Step::get),
+            last_step: status.last_step.map(Step::get),
+            source_step: source_step.map(Step::get),
+            lag_steps,
+            lag_seconds: lag_steps.map(|_| behind.as_secs_f64()),
+            snapshot: snapshot.map(|progress| SnapshotReport {
+                step: status.snapshot_step.map(Step::get),
+                rows: progress.rows(),
+                rows_known: progress.known_rows(),
+                bytes: progress.bytes(),
+                rows_per_second: pace.map(|p| p.rows_per_second),
+                seconds_left: pace.and_then(|p| p.left).map(|left| left.as_secs_f64()),
+            }),
+            place: place.map(|place| PlaceReport {
+                acknowledged: place.acknowledged.map(Step::get),
+                when_full: match place.when_full {
+                    WhenFull::Wait => "backpressure".to_string(),
+                    WhenFull::Detach => "detach".to_string(),
+                },
+            }),
+            appends: status.appends,
+            rows: status.rows,
+            bytes: status.bytes,
+            ..Self::blank(config)
+        }
+    }
+
+    /// One that could not be started.
+    pub(super) fn failed(config: &ConnectorConfig, why: &str) -> Self {
+        let trouble = TroubleReport {
+            code: "failed".to_string(),
+            reason: why.to_string(),
+            next_action: "do what the reason says, then load the configuration anew".to_string(),
+        };
+        Self { trouble: Some(trouble), ..Self::blank(config) }
+    }
+
+    fn blank(config: &ConnectorConfig) -> Self {
+        Self {
+            schema: SCHEMA.to_string(),
+            name: config.name.to_string(),
+            mode: config.mode.to_string(),
+            uri: config.delta.uri.clone(),
+            state: Phase::Failed.to_string(),
+            since: None,
+            health: Health::Unhealthy,
+            trouble: None,
+            reset: None,
+            generation: None,
+            cutover: None,
+            last_step: None,
+            source_step: None,
+            lag_steps: None,
+            lag_seconds: None,
+            snapshot: None,
+            place: None,
+            appends: 0,
+            rows: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl TroubleReport {
+    fn of(trouble: &Trouble) -> Self {
+        Self {
+            code: trouble.code.to_string(),
+            reason: trouble.reason.clone(),
+            next_action: trouble.next_action.to_string(),
+        }
+    }
+}
+
+fn health(phase: Phase) -> Health {
+    match phase {
+        Phase::Following | Phase::CatchingUp | Phase::Snapshotting | Phase::Completed | Phase::Starting => {
+            Health::Healthy
+        }
+        Phase::Retrying | Phase::Paused | Phase::Stopped => Health::Degraded,
+        Phase::ContinuityLost | Phase::BreakerOpen | Phase::Fenced | Phase::Failed => Health::Unhealthy,
+    }
+}
+
+fn source(config: &SourceConfig) -> &'static str {
+    match config {
+        SourceConfig::Files(_) => "files",
+        SourceConfig::Push => "push",
+    }
+}
