@@ -12,6 +12,7 @@ mod history;
 mod progress;
 mod reset;
 mod run;
+mod serve;
 mod show;
 mod signals;
 mod state;
