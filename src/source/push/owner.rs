@@ -205,7 +205,6 @@ impl Owner {
                 Some(answer) => return refuse(round, answer),
             }
         }
-        self.told.send_modify(|told| told.rows = self.store.as_ref().map(ViewStore::rows));
     }
 
     /// Takes a step that is durable into the store.
@@ -218,6 +217,8 @@ impl Owner {
                 self.broken = Some(broken);
             }
         }
+        // Who has the answer sees it in the view.
+        self.told.send_modify(|told| told.rows = self.store.as_ref().map(ViewStore::rows));
         let _ = staged.reply.send(Ok(Answer::Stored(staged.step)));
     }
 
