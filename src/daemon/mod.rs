@@ -261,7 +261,10 @@ impl Daemon {
             if !is_named {
                 changed.removed.push(name.to_string());
                 if let Some(view) = views_before.get(&(name.pipeline().to_string(), name.view().to_string())) {
-                    view.detach(name.connector()).await?;
+                    // It then holds the log until the next start, which attaches only what the file names.
+                    view.detach(name.connector()).await.unwrap_or_else(|error| {
+                        tracing::warn!(event = "detach_failed", connector = %name, error = %error, "a connector that is gone keeps its place for now");
+                    });
                 }
             }
         }
@@ -269,7 +272,9 @@ impl Daemon {
         for ((pipeline, name), view) in &views_before {
             if !is_same_view(pipeline, name) {
                 self.write().views.remove(&(pipeline.clone(), name.clone()));
-                view.close().await?;
+                if let Err(error) = view.close().await {
+                    tracing::warn!(event = "close_failed", pipeline, view = name, error = %error, "a view was not closed cleanly");
+                }
             }
         }
         for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
