@@ -21,7 +21,7 @@ use object_store::ObjectStore;
 use serde_json::{Value, json};
 
 use crate::faults::{Call, Fault, FaultStore, Verb};
-use crate::program::Readers;
+use crate::program::{PATIENCE, Readers, wait_until};
 use crate::world::{TestClock, changes, log, memory, settings, sink, state, view, world};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
