@@ -9,7 +9,6 @@ use super::views::PushedView;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
-use crate::source::push::WhenFull;
 use crate::step::Step;
 
 /// The name and version of a connector's form.
@@ -246,10 +245,7 @@ impl ConnectorReport {
             }),
             place: place.map(|place| PlaceReport {
                 acknowledged: place.acknowledged.map(Step::get),
-                when_full: match place.when_full {
-                    WhenFull::Wait => "backpressure".to_string(),
-                    WhenFull::Detach => "detach".to_string(),
-                },
+                when_full: place.when_full.to_string(),
             }),
             appends: status.appends,
             rows: status.rows,
