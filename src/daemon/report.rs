@@ -10,7 +10,6 @@ use crate::clock::Clock;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
 use crate::error::Error;
-use crate::source::push::WhenFull;
 use crate::step::Step;
 
 /// The name and version of a connector's form.
@@ -247,10 +246,7 @@ impl ConnectorReport {
             }),
             place: place.map(|place| PlaceReport {
                 acknowledged: place.acknowledged.map(Step::get),
-                when_full: match place.when_full {
-                    WhenFull::Wait => "backpressure".to_string(),
-                    WhenFull::Detach => "detach".to_string(),
-                },
+                when_full: place.when_full.to_string(),
             }),
             appends: status.appends,
             rows: status.rows,

@@ -1,6 +1,7 @@
 //! How far each connector of a view is, and so what nobody needs any more.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::register::Detached;
 use crate::step::Step;
@@ -12,6 +13,15 @@ pub enum WhenFull {
     Wait,
     /// The connector is detached: it holds no step any more, and needs a reset if it comes back too late.
     Detach,
+}
+
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wait => "backpressure",
+            Self::Detach => "detach",
+        })
+    }
 }
 
 /// Where an attached connector is.
