@@ -47,17 +47,22 @@ impl ErrorKind {
         self.row().0
     }
 
-    /// The one table that maps kinds to everything outside: name, exit code, retry.
-    fn row(self) -> (&'static str, u8, bool) {
+    /// The status of an HTTP answer to a request that ended so.
+    pub fn http_status(self) -> u16 {
+        self.row().3
+    }
+
+    /// The one table that maps kinds to everything outside: name, exit code, retry, HTTP status.
+    fn row(self) -> (&'static str, u8, bool, u16) {
         match self {
-            Self::Unavailable => ("unavailable", 75, true),
-            Self::Fenced => ("fenced", 6, false),
-            Self::ContinuityLost => ("continuity_lost", 3, false),
-            Self::Incompatible => ("incompatible", 5, false),
-            Self::Refused => ("refused", 5, false),
-            Self::Corrupt => ("corrupt", 3, false),
-            Self::Config => ("config", 78, false),
-            Self::Internal => ("internal", 1, false),
+            Self::Unavailable => ("unavailable", 75, true, 503),
+            Self::Fenced => ("fenced", 6, false, 409),
+            Self::ContinuityLost => ("continuity_lost", 3, false, 409),
+            Self::Incompatible => ("incompatible", 5, false, 422),
+            Self::Refused => ("refused", 5, false, 409),
+            Self::Corrupt => ("corrupt", 3, false, 500),
+            Self::Config => ("config", 78, false, 422),
+            Self::Internal => ("internal", 1, false, 500),
         }
     }
 }

@@ -40,8 +40,10 @@ use crate::ingest;
 use crate::log::{Durability, StorageOptions};
 use crate::source::push::WhenFull;
 
-pub use name::ConnectorName;
+pub use name::{ConnectorName, check as check_name};
+pub(crate) use place::nearest;
 pub use secret::Secret;
+pub(crate) use section::did_you_mean;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.
 #[derive(Clone, Copy)]

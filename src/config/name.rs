@@ -56,7 +56,9 @@ impl fmt::Display for ConnectorName {
 }
 
 /// Names become parts of URLs, file names and table properties: anything that could mean more there is refused.
-pub(super) fn check(name: &str) -> Result<(), String> {
+///
+/// What is wrong with it, with the remedy.
+pub fn check(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if name.len() > LONGEST {
         return Err(format!("a name has at most {LONGEST} characters, this one has {}", name.chars().count()));

@@ -81,7 +81,7 @@ impl Problems {
 }
 
 /// The candidate that `word` was probably meant to be.
-pub(super) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // The distance costs the product of both lengths; no name of ours is longer.
     if word.len() > 400 {
         return None;

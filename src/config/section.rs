@@ -368,7 +368,7 @@ impl<'a> Field<'a> {
 }
 
 /// The suggestion `near`, or else all `words`.
-pub(super) fn did_you_mean<'w>(
+pub(crate) fn did_you_mean<'w>(
     near: Option<&str>,
     otherwise: &str,
     words: impl IntoIterator<Item = &'w str>,

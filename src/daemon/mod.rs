@@ -29,7 +29,7 @@ pub use self::report::{
 };
 pub use self::views::Pushed;
 use self::views::PushedView;
-use crate::clock::World;
+use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, SourceConfig, ViewConfig};
 use crate::connector::{BootId, Handle, Phase};
 use crate::error::{Error, ErrorKind, Result};
@@ -108,6 +108,18 @@ impl Daemon {
     /// The configuration as it was last loaded.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.read().config)
+    }
+
+    /// The configuration as its file has it, which need not be what runs.
+    ///
+    /// Config: it is wrong.
+    pub fn on_file(&self) -> Result<Config> {
+        (self.load)()
+    }
+
+    /// The time by which everything here goes.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.world.clock)
     }
 
     /// Loads the configuration anew, and changes what differs. What `server` says is read at the start only.

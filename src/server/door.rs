@@ -1,0 +1,164 @@
+//! Connections: how many there are, how long a head may take, and how they end.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::IntoResponse;
+use futures::FutureExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWrite;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Server;
+use super::access::Ends;
+use super::problem::Problem;
+use crate::clock::Clock;
+use crate::error::Result;
+
+/// How many headers a head may have.
+const HEADERS: usize = 64;
+/// How long nobody is accepted after an accept failed for want of something.
+const BREATH: Duration = Duration::from_millis(100);
+/// How long it is waited until a client has read its answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves whoever connects until `stopped` completes, then answers what was begun.
+pub(super) async fn open(
+    server: Arc<Server>,
+    router: Router,
+    listener: TcpListener,
+    stopped: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    let (stop, stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stopped = pin!(stopped);
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if connections.len() >= server.bounds.connections => turn_away(&stream),
+                Ok((stream, peer)) => {
+                    let connection = connection(stream, peer, Arc::clone(&server), router.clone(), stopping.clone());
+                    connections.spawn(connection);
+                }
+                Err(error) => {
+                    tracing::warn!(event = "accept_failed", error = %error, "a connection was not accepted");
+                    server.clock.sleep(BREATH).await;
+                }
+            }
+        }
+    }
+    drop(listener);
+    stop.send_replace(true);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all_ended => {}
+        () = server.clock.deadline(server.bounds.farewell) => {
+            tracing::warn!(event = "requests_left", "requests that did not end in time were left");
+        }
+    }
+    connections.shutdown().await;
+    Ok(())
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    server: Arc<Server>,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let Ok(local) = stream.local_addr() else { return };
+    let service = TowerToHyperService::new(router);
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Ends { peer, local });
+        let answered = AssertUnwindSafe(service.call(request)).catch_unwind();
+        async move {
+            Ok::<_, Infallible>(match answered.await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(panic) => Problem::of_panic(&*panic).into_response(),
+            })
+        }
+    });
+    let bounds = server.bounds;
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.patience)
+        .max_headers(HEADERS)
+        .max_header_size(bounds.head)
+        .max_buf_size(bounds.head * 4)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut is_stopping = false;
+    let ended = loop {
+        tokio::select! {
+            ended = Pin::new(&mut connection) => break ended,
+            _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
+                is_stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let parts = connection.into_parts();
+    let stream = parts.io.into_inner();
+    if ended.is_err_and(|e| e.is_timeout()) && !parts.read_buf.is_empty() {
+        say(&stream, "408 Request Timeout", "request_timeout", "the head of the request did not arrive in time");
+    }
+    close(stream, &*server.clock).await;
+}
+
+fn turn_away(stream: &TcpStream) {
+    say(stream, "503 Service Unavailable", "too_many_connections", "too many connections; close some, or come again");
+}
+
+/// Writes an answer where there is no request to answer. It always fits where nothing was written before.
+fn say(stream: &TcpStream, status: &str, code: &str, detail: &str) {
+    let number = status.split(' ').next().unwrap_or_default();
+    let title = code.replace('_', " ");
+    let body = format!(
+        r#"{{"type":"urn:cutover:{code}","title":"{title}","status":{number},"detail":"{detail}","message":"{detail}","error_code":"{code}","details":{{}},"next":null}}"#
+    );
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    // Who is gone needs no answer.
+    let _ = stream.try_write(format!("{head}{body}").as_bytes());
+}
+
+/// Says that nothing more comes, and waits until the client has: a connection that is dropped with bytes that nobody read
+/// takes its answer with it.
+async fn close(mut stream: TcpStream, clock: &dyn Clock) {
+    if poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await.is_err() {
+        return;
+    }
+    let drained = async {
+        let mut waste = [0; 16 << 10];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut waste) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = drained => {}
+        () = clock.deadline(LINGER) => {}
+    }
+}

@@ -1,0 +1,171 @@
+//! What is said of a request that is not answered as it was meant: RFC 9457, and the members that Feldera's clients read.
+
+use std::any::Any;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use crate::connector::Refusal;
+use crate::error::{Error, ErrorKind, panic_text};
+
+/// How long somebody waits who is told to come again.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The answer to a request that failed.
+#[derive(Debug)]
+pub(super) struct Problem(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    details: Map<String, Value>,
+    next: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+/// What a handler gives.
+pub(super) type Answer<T = Response> = Result<T, Problem>;
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        let (detail, details) = (detail.into(), Map::new());
+        Self(Box::new(Parts { status, code, detail, details, next: None, retry_after: None }))
+    }
+
+    /// The request itself is wrong.
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", detail)
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail).next("cutover status")
+    }
+
+    /// A fact that a program can act on.
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The command that helps.
+    pub(super) fn next(mut self, command: impl Into<String>) -> Self {
+        self.0.next = Some(command.into());
+        self
+    }
+
+    pub(super) fn retry_after(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
+    pub(super) fn retry_soon(self) -> Self {
+        self.retry_after(SOON)
+    }
+
+    /// Why the call of the connector `name` did not get what it asked for.
+    pub(super) fn of_refusal(refusal: Refusal, name: &str) -> Self {
+        let said = refusal.to_string();
+        match refusal {
+            Refusal::Generation { expected, found } => Self::new(StatusCode::CONFLICT, "generation_differs", said)
+                .with("expected", expected.get())
+                .with("found", found.map(|g| g.get()))
+                .next(format!("cutover status {name}")),
+            Refusal::UnderWay { id } => Self::new(StatusCode::CONFLICT, "reset_under_way", said)
+                .with("id", id)
+                .next(format!("cutover resets {name}")),
+            Refusal::NotCancellable { id, state } => Self::new(StatusCode::CONFLICT, "not_cancellable", said)
+                .with("id", id)
+                .with("state", state.to_string())
+                .next(format!("cutover resets {name}")),
+            Refusal::Unknown { id } => Self::unknown_reset(&id, name),
+            Refusal::NoSnapshot(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "no_snapshot", said),
+            Refusal::TooLong { what, most } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "too_long", said)
+                .with("what", what)
+                .with("most_bytes", most as u64),
+            Refusal::BreakerOpen { retry_after } => Self::new(StatusCode::TOO_MANY_REQUESTS, "breaker_open", said)
+                .retry_after(retry_after)
+                .next(format!("cutover reset {name} --override-breaker")),
+            Refusal::TooManyCalls { retry_after } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_calls", said).retry_after(retry_after)
+            }
+            Refusal::Unrecorded(_) => Self::new(StatusCode::INSUFFICIENT_STORAGE, "not_recorded", said),
+            Refusal::Failed(error) => Self::from(error).next(format!("cutover status {name}")),
+            Refusal::Stopped => Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", said).retry_soon(),
+        }
+    }
+
+    /// An id that has the form of one was another daemon's, or was forgotten: whoever holds it waits for nothing.
+    pub(super) fn unknown_reset(id: &str, name: &str) -> Self {
+        let next = format!("cutover resets {name}");
+        match uuid::Uuid::try_parse(id) {
+            Ok(_) => {
+                let said = format!("the reset {id} is not remembered: it is of another life of {name}, or older than the last thousand");
+                Self::new(StatusCode::GONE, "gone", said).next(next)
+            }
+            Err(_) => Self::not_found(format!("{id:?} is no reset's id; list those of {name}")).next(next),
+        }
+    }
+
+    /// A handler panicked: the others go on.
+    pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        tracing::error!(event = "request_panicked", panic = panic_text(panic), "a request met a defect of this program");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request met a defect of this program; see its log")
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let kind = error.kind();
+        let status = StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let problem = Self::new(status, kind.name(), error.message());
+        match kind {
+            ErrorKind::Config => problem.next("cutover config show"),
+            _ if kind.is_retryable() => problem.retry_soon(),
+            _ => problem,
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Parts { status, code, detail, details, next, retry_after } = *self.0;
+        let body = json!({
+            "type": format!("urn:cutover:{code}"),
+            "title": code.replace('_', " "),
+            "status": status.as_u16(),
+            "detail": &detail,
+            "message": detail,
+            "error_code": code,
+            "details": details,
+            "next": next,
+        });
+        let mut response = (status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(wait) = retry_after {
+            // Too early is of no use.
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// No route has this path.
+pub(super) async fn no_such_path(uri: Uri) -> Problem {
+    Problem::not_found(format!("there is nothing at {:?}; REST.md lists the calls", uri.path()))
+}
+
+/// The route has no such method; which it has, the header `Allow` says.
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Problem {
+    let said = format!("{method} is not possible at {:?}; the header Allow says what is", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", said)
+}
