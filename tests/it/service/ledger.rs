@@ -13,17 +13,17 @@ use crate::program::{Chance, Landing};
 
 /// A row of the view, without its id.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
-    pub(super) name: Option<String>,
-    pub(super) amount: Option<i64>,
+pub(crate) struct Row {
+    pub(crate) name: Option<String>,
+    pub(crate) amount: Option<i64>,
 }
 
 /// A change of one step: the row after it, or none.
 type Change = (i64, &'static str, Option<Row>);
 
 /// Every step of a view. No two changes of a step have the same key.
-pub(super) struct Ledger {
-    pub(super) chance: Chance,
+pub(crate) struct Ledger {
+    pub(crate) chance: Chance,
     /// The rows after the last step.
     rows: BTreeMap<i64, Row>,
     next_id: i64,
@@ -32,16 +32,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(chance: Chance) -> Self {
+    pub(crate) fn new(chance: Chance) -> Self {
         Self { chance, rows: BTreeMap::new(), next_id: 0, steps: Vec::new() }
     }
 
-    pub(super) fn step(&self) -> u64 {
+    pub(crate) fn step(&self) -> u64 {
         self.steps.len() as u64
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
     }
 
     fn row(&mut self) -> Row {
@@ -51,7 +47,7 @@ impl Ledger {
     }
 
     /// Another step, which inserts `rows`; as it is pushed.
-    pub(super) fn insert(&mut self, rows: u64) -> String {
+    pub(crate) fn insert(&mut self, rows: u64) -> String {
         let mut changes = Vec::new();
         for _ in 0..rows {
             let row = self.row();
@@ -62,7 +58,7 @@ impl Ledger {
     }
 
     /// Another step of up to `most` changes; as it is pushed.
-    pub(super) fn change(&mut self, most: u64) -> String {
+    pub(crate) fn change(&mut self, most: u64) -> String {
         let mut changes: BTreeMap<i64, Change> = BTreeMap::new();
         for _ in 0..=self.chance.below(most) {
             let some = self.chance.below(self.next_id.max(1) as u64) as i64;
@@ -103,7 +99,7 @@ impl Ledger {
     }
 
     /// Whether `text`, which `cutover state` printed, is the rows after the last step.
-    pub(super) fn is(&self, text: &str) -> bool {
+    pub(crate) fn is(&self, text: &str) -> bool {
         let row = |line: &str| {
             let row: Value = serde_json::from_str(line).unwrap();
             let name = row["name"].as_str().map(str::to_owned);
@@ -114,7 +110,7 @@ impl Ledger {
     }
 
     /// Every step as files from which the Python readers tell what a table must hold.
-    pub(super) fn mirror(&self, feed: &Path) {
+    pub(crate) fn mirror(&self, feed: &Path) {
         let folder = feed.join("rows");
         fs::create_dir_all(&folder).unwrap();
         let ids: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
@@ -145,7 +141,7 @@ impl Ledger {
     }
 
     /// Holds every version of a table, oldest first, to the digest of what it must hold.
-    pub(super) fn check_digests(&self, stamps: &[Value]) {
+    pub(crate) fn check_digests(&self, stamps: &[Value]) {
         let seed = self.chance.seed;
         let (mut rows, mut at, mut total) = (BTreeMap::new(), 0, Digest::default());
         // Reloads never go back, so one walk over the steps serves all.

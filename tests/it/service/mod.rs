@@ -20,7 +20,7 @@ use self::ledger::Ledger;
 use crate::program::{PATIENCE, Ran, Readers, Running, same, wait_until};
 
 /// A directory with a daemon's configuration, state and tables.
-pub(super) struct Home {
+pub(crate) struct Home {
     dir: TempDir,
     runtime: tokio::runtime::Runtime,
     client: Client,
@@ -28,29 +28,29 @@ pub(super) struct Home {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
 }
 
 impl Answer {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// Asserts the status.
-    pub(super) fn is(self, status: u16) -> Self {
+    pub(crate) fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 }
 
 /// A running daemon.
-pub(super) struct Service<'a> {
-    pub(super) home: &'a Home,
-    pub(super) process: Running,
-    pub(super) url: String,
+pub(crate) struct Service<'a> {
+    pub(crate) home: &'a Home,
+    pub(crate) process: Running,
+    pub(crate) url: String,
 }
 
 const VIEW: &str = "config_version = 1\n\
@@ -59,7 +59,7 @@ const VIEW: &str = "config_version = 1\n\
     [pipelines.p.views.rows]\nkey = [\"id\"]\ncolumns = { id = \"bigint\", name = \"string\", amount = \"bigint\" }\n";
 
 /// What the configuration says of a connector of the view, whose table has its name.
-pub(super) fn connector(name: &str, more: &str) -> String {
+pub(crate) fn connector(name: &str, more: &str) -> String {
     format!(
         "[pipelines.p.views.rows.connectors.{name}]\ncommit = {{ max_rows = 2000, max_interval = \"20ms\" }}\ndurability = \"none\"\n{more}\n\
          [pipelines.p.views.rows.connectors.{name}.delta]\nuri = \"{name}\"\n"
@@ -68,7 +68,7 @@ pub(super) fn connector(name: &str, more: &str) -> String {
 
 impl Home {
     /// With a pushed view `p/rows` and what `connectors` says.
-    pub(super) fn new(connectors: &str) -> Self {
+    pub(crate) fn new(connectors: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let home = Self { dir: TempDir::new().unwrap(), runtime, client: Client::new() };
         home.configure(connectors);
@@ -76,15 +76,15 @@ impl Home {
     }
 
     /// Writes the configuration anew.
-    pub(super) fn configure(&self, connectors: &str) {
+    pub(crate) fn configure(&self, connectors: &str) {
         self.write("cutover.toml", &format!("{VIEW}{connectors}"));
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -95,12 +95,12 @@ impl Home {
     }
 
     /// Runs the program until it ends.
-    pub(super) fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::of(self.command(args).output().unwrap())
     }
 
     /// Starts the daemon, and waits until it listens.
-    pub(super) fn start(&self) -> Service<'_> {
+    pub(crate) fn start(&self) -> Service<'_> {
         let said = NamedTempFile::new_in(self.dir.path()).unwrap();
         let mut process = Running::start(self.command(&["run"]), said);
         let mut url = None;
@@ -115,7 +115,7 @@ impl Home {
     }
 
     /// The stamps of a table's versions, in order.
-    pub(super) fn stamps(&self, table: &str) -> Vec<Value> {
+    pub(crate) fn stamps(&self, table: &str) -> Vec<Value> {
         let stamp = |version: usize| {
             let text = fs::read_to_string(self.path(&format!("{table}/_delta_log/{version:020}.json"))).ok()?;
             let info: Value = serde_json::from_str(text.lines().next()?).ok()?;
@@ -125,7 +125,7 @@ impl Home {
     }
 
     /// Holds a table to the ledger at its last step, by every version's digest and by the rules of the contract.
-    pub(super) fn check(&self, table: &str, ledger: &Ledger) -> Vec<Value> {
+    pub(crate) fn check(&self, table: &str, ledger: &Ledger) -> Vec<Value> {
         let seed = ledger.chance.seed;
         self.run(&["verify", table, "--deep"]).ended(0, seed);
         let stamps = self.stamps(table);
@@ -137,7 +137,7 @@ impl Home {
     }
 
     /// The same by readers that know nothing of the program: the state now, and the changelog at `samples` of its versions.
-    pub(super) fn check_with_readers(&self, test: &str, table: &str, ledger: &mut Ledger, samples: usize) {
+    pub(crate) fn check_with_readers(&self, test: &str, table: &str, ledger: &mut Ledger, samples: usize) {
         let Some(readers) = Readers::find(test) else { return };
         let (seed, stamps) = (ledger.chance.seed, self.stamps(table));
         let feed = self.path("mirror");
@@ -172,12 +172,12 @@ impl Home {
 }
 
 impl Service<'_> {
-    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.home.client.request(method, format!("{}{path}", self.url)).timeout(PATIENCE)
     }
 
     /// The answer, or `None` when the daemon went away.
-    pub(super) fn try_send(&self, request: RequestBuilder) -> Option<Answer> {
+    pub(crate) fn try_send(&self, request: RequestBuilder) -> Option<Answer> {
         self.home.runtime.block_on(async {
             let response = request.send().await.ok()?;
             let status = response.status().as_u16();
@@ -191,40 +191,40 @@ impl Service<'_> {
         })
     }
 
-    pub(super) fn send(&self, request: RequestBuilder) -> Answer {
+    pub(crate) fn send(&self, request: RequestBuilder) -> Answer {
         self.try_send(request).unwrap_or_else(|| panic!("no answer; {}", self.process.said()))
     }
 
-    pub(super) fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.send(self.request(Method::GET, path))
     }
 
-    pub(super) fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: Value) -> Answer {
         self.send(self.request(Method::POST, path).json(&body))
     }
 
     /// A call to a connector of the view.
-    pub(super) fn of(&self, connector: &str, call: &str) -> String {
+    pub(crate) fn of(&self, connector: &str, call: &str) -> String {
         format!("/v1/pipelines/p/views/rows/connectors/{connector}{call}")
     }
 
-    pub(super) fn status(&self, connector: &str) -> Value {
+    pub(crate) fn status(&self, connector: &str) -> Value {
         self.get(&self.of(connector, "")).is(200).body
     }
 
     /// Pushes lines as the step; `None` when the daemon went away.
-    pub(super) fn try_push(&self, step: u64, lines: String) -> Option<Answer> {
+    pub(crate) fn try_push(&self, step: u64, lines: String) -> Option<Answer> {
         let path = format!("/v1/pipelines/p/ingress/rows?format=ndjson&step={step}");
         self.try_send(self.request(Method::POST, &path).header("Content-Type", "application/x-ndjson").body(lines))
     }
 
-    pub(super) fn push(&self, step: u64, lines: String) {
+    pub(crate) fn push(&self, step: u64, lines: String) {
         let answer = self.try_push(step, lines).unwrap_or_else(|| panic!("no answer; {}", self.process.said()));
         assert_eq!(answer.is(200).body["step"].as_u64(), Some(step));
     }
 
     /// Waits until what a connector shows is as `is` wants it; what it shows then.
-    pub(super) fn wait(&self, connector: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&self, connector: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let mut status = Value::Null;
         let has = wait_until(PATIENCE, || {
             status = self.status(connector);
@@ -235,19 +235,19 @@ impl Service<'_> {
     }
 
     /// Waits until a connector's table has everything.
-    pub(super) fn arrives(&self, connector: &str, ledger: &Ledger) -> Value {
+    pub(crate) fn arrives(&self, connector: &str, ledger: &Ledger) -> Value {
         self.wait(connector, "at the last step", |s| {
             s["last_step"].as_u64() == Some(ledger.step()) && s["state"] == "following"
         })
     }
 
     /// Asks for a reset and waits for its end; its record.
-    pub(super) fn reset(&self, connector: &str, body: Value) -> Value {
+    pub(crate) fn reset(&self, connector: &str, body: Value) -> Value {
         let accepted = self.post(&self.of(connector, "/reset"), body).is(202).body;
         self.reset_ends(connector, accepted["id"].as_str().unwrap())
     }
 
-    pub(super) fn reset_ends(&self, connector: &str, id: &str) -> Value {
+    pub(crate) fn reset_ends(&self, connector: &str, id: &str) -> Value {
         let mut record = Value::Null;
         let path = self.of(connector, &format!("/resets/{id}"));
         let has_ended = wait_until(PATIENCE, || {
@@ -259,7 +259,7 @@ impl Service<'_> {
     }
 
     /// Ends the daemon as a supervisor does.
-    pub(super) fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let begun = SystemClock.boot();
         self.process.signal("TERM");
         assert_eq!(self.process.code(), Some(0), "{}", self.process.said());
@@ -268,7 +268,7 @@ impl Service<'_> {
 }
 
 /// The resident memory of a process in bytes.
-pub(super) fn memory(process: u32) -> u64 {
+pub(crate) fn memory(process: u32) -> u64 {
     let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
