@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::json;
 
 use super::ledger::Ledger;
-use super::{Home, Service, connector};
+use super::{FREE_RESETS, Home, Service, connector};
 use crate::program::{Chance, size, wait_until};
 
 #[test]
 fn kills_of_a_daemon_lose_and_double_nothing_that_was_answered() {
     const TEST: &str = "kills_of_a_daemon_lose_and_double_nothing_that_was_answered";
-    let home = Home::new(&format!("{}{}", connector("one", ""), connector("two", "durability = \"commit\"")));
+    let two = format!("durability = \"commit\"\n{FREE_RESETS}");
+    let home = Home::new(&format!("{}{}", connector("one", FREE_RESETS), connector("two", &two)));
     let mut ledger = Ledger::new(Chance::new(TEST));
     let (kills, seed) = (size("CUTOVER_DAEMON_KILLS", 8), ledger.chance.seed);
     // A request without an answer is sent again.

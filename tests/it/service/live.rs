@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde_json::{Value, json};
 
 use super::ledger::Ledger;
-use super::{Home, Service, connector, memory};
+use super::{FREE_RESETS, Home, Service, connector, memory};
 use crate::program::{Chance, size};
 
 /// The rows of one push of the first load.
@@ -51,7 +51,7 @@ fn a_connector_is_added_and_reset_while_changes_go_on() {
         let stopping = StopOnDrop(&stop);
         for time in 0..times {
             let name = format!("added{time}");
-            both.push_str(&connector(&name, ""));
+            both.push_str(&connector(&name, FREE_RESETS));
             home.configure(&both);
             service.send(service.request(reqwest::Method::PUT, &service.of(&name, ""))).is(201);
             service.wait(&name, "following", |s| s["state"] == "following");
@@ -116,7 +116,7 @@ fn a_connector_that_is_stuck_delays_no_other() {
     assert_eq!(service.get("/v1/health").status, 503, "the worst decides");
     // What was in the way is taken away, and nothing was lost meanwhile.
     std::fs::remove_dir_all(home.path("stuck")).unwrap();
-    service.post(&service.of("stuck", "/resume"), json!({})).is(200);
+    service.call(&service.of("stuck", "/resume")).is(200);
     service.arrives("stuck", &ledger);
     assert_eq!(service.get("/v1/health").status, 200);
     service.stop();
@@ -134,7 +134,7 @@ fn a_connector_that_holds_too_much_is_detached_by_policy_and_reset_afterwards() 
     let service = home.start();
     load(&service, &mut ledger, 100);
     service.arrives("lazy", &ledger);
-    service.post(&service.of("lazy", "/pause"), json!({})).is(200);
+    service.call(&service.of("lazy", "/pause")).is(200);
     let first = ledger.step();
     loop {
         let lines = ledger.change(2000);
@@ -147,7 +147,7 @@ fn a_connector_that_holds_too_much_is_detached_by_policy_and_reset_afterwards() 
     }
     service.arrives("good", &ledger);
     assert!(service.status("lazy")["place"].is_null(), "{}", service.status("lazy"));
-    service.post(&service.of("lazy", "/resume"), json!({})).is(200);
+    service.call(&service.of("lazy", "/resume")).is(200);
     let lost = service.wait("lazy", "lost", |s| s["state"] == "continuity_lost");
     assert!(lost["trouble"]["reason"].as_str().unwrap().contains("detached"), "{lost}");
     let record = service.reset("lazy", json!({}));
@@ -169,7 +169,7 @@ fn a_full_log_holds_pushes_back_and_goes_on_by_itself() {
     let service = home.start();
     load(&service, &mut ledger, 100);
     service.arrives("lake", &ledger);
-    service.post(&service.of("lake", "/pause"), json!({})).is(200);
+    service.call(&service.of("lake", "/pause")).is(200);
     let (held, lines) = loop {
         let lines = ledger.change(2000);
         let answer = service.try_push(ledger.step(), lines.clone()).unwrap();
@@ -180,7 +180,7 @@ fn a_full_log_holds_pushes_back_and_goes_on_by_itself() {
     };
     assert_eq!(held.status, 503, "{held:?}");
     assert!(held.header("retry-after").is_some(), "{held:?}");
-    service.post(&service.of("lake", "/resume"), json!({})).is(200);
+    service.call(&service.of("lake", "/resume")).is(200);
     // The same request, as its sender is told to.
     while service.try_push(ledger.step(), lines.clone()).unwrap().status == 503 {}
     service.arrives("lake", &ledger);

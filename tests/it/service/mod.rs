@@ -53,6 +53,9 @@ pub(crate) struct Service<'a> {
     pub(crate) url: String,
 }
 
+/// So many resets as a test likes, each of them one of its own.
+pub(crate) const FREE_RESETS: &str = "reset = { breaker = { max_resets = 1000, window = \"1m\", cooldown = \"1s\" }, backoff = { initial = \"1ms\", factor = 1.0, max = \"1ms\" } }";
+
 const VIEW: &str = "config_version = 1\n\
     [server]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\n\
     [pipelines.p.source.push]\n\
@@ -60,8 +63,9 @@ const VIEW: &str = "config_version = 1\n\
 
 /// What the configuration says of a connector of the view, whose table has its name.
 pub(crate) fn connector(name: &str, more: &str) -> String {
+    let durability = if more.contains("durability") { "" } else { "durability = \"none\"\n" };
     format!(
-        "[pipelines.p.views.rows.connectors.{name}]\ncommit = {{ max_rows = 2000, max_interval = \"20ms\" }}\ndurability = \"none\"\n{more}\n\
+        "[pipelines.p.views.rows.connectors.{name}]\ncommit = {{ max_rows = 2000, max_interval = \"20ms\" }}\n{durability}{more}\n\
          [pipelines.p.views.rows.connectors.{name}.delta]\nuri = \"{name}\"\n"
     )
 }
@@ -122,6 +126,16 @@ impl Home {
             Some(serde_json::from_str(info["commitInfo"]["userMetadata"].as_str().unwrap()).unwrap())
         };
         (0..).map_while(stamp).collect()
+    }
+
+    /// A data file that a table's log adds.
+    pub(crate) fn data_file(&self, table: &str) -> String {
+        let entry =
+            |version: usize| fs::read_to_string(self.path(&format!("{table}/_delta_log/{version:020}.json"))).ok();
+        let added =
+            |line: &str| serde_json::from_str::<Value>(line).unwrap()["add"]["path"].as_str().map(str::to_owned);
+        let mut entries = (0..).map_while(entry);
+        entries.find_map(|text| text.lines().find_map(added)).unwrap()
     }
 
     /// Holds a table to the ledger at its last step, by every version's digest and by the rules of the contract.
@@ -201,6 +215,11 @@ impl Service<'_> {
 
     pub(crate) fn post(&self, path: &str, body: Value) -> Answer {
         self.send(self.request(Method::POST, path).json(&body))
+    }
+
+    /// A call that needs no more than its path.
+    pub(crate) fn call(&self, path: &str) -> Answer {
+        self.send(self.request(Method::POST, path))
     }
 
     /// A call to a connector of the view.
