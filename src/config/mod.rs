@@ -33,6 +33,7 @@ use crate::source::push::WhenFull;
 
 pub use name::ConnectorName;
 pub use secret::Secret;
+pub(crate) use units::duration as parse_duration;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.
 #[derive(Clone, Copy)]
