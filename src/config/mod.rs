@@ -44,6 +44,7 @@ pub use name::{ConnectorName, check as check_name};
 pub(crate) use place::nearest;
 pub use secret::Secret;
 pub(crate) use section::did_you_mean;
+pub(crate) use units::duration as parse_duration;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.
 #[derive(Clone, Copy)]
