@@ -64,6 +64,7 @@ impl Intake {
             lines,
             length: 0,
             line: 0,
+            whole: 0,
             intake: Arc::clone(self),
             clock: Arc::clone(&server.clock),
             patience: server.bounds.patience,
@@ -120,6 +121,8 @@ struct Arriving {
     length: u64,
     /// The bytes of the line that is arriving.
     line: usize,
+    /// How many are whole.
+    whole: u64,
     intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
     patience: std::time::Duration,
@@ -154,15 +157,17 @@ impl Arriving {
         let most = self.intake.limits.line;
         let mut pieces = chunk.split(|byte| *byte == b'\n');
         self.line += pieces.next().map_or(0, <[u8]>::len);
-        let mut longest = self.line;
         for piece in pieces {
-            self.line = piece.len();
-            longest = longest.max(piece.len());
+            if self.line > most {
+                break;
+            }
+            (self.line, self.whole) = (piece.len(), self.whole + 1);
         }
-        if longest <= most {
+        if self.line <= most {
             return Ok(());
         }
-        let said = format!("a line is longer than {most} bytes; nothing of the request is applied");
+        let number = self.whole + 1;
+        let said = format!("line {number} is longer than {most} bytes; nothing of the request is applied");
         Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "line_too_long", said).with("limit_bytes", most as u64))
     }
 }

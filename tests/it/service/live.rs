@@ -71,7 +71,7 @@ fn a_connector_is_added_and_reset_while_changes_go_on() {
     let reloads = |name: &str, stamps: &[Value]| {
         let reloads: Vec<u64> =
             stamps.iter().filter(|s| s["kind"] == "reload").map(|s| s["to"].as_u64().unwrap()).collect();
-        assert!(reloads.iter().all(|step| *step > 0 && *step <= pushed), "{name}: {reloads:?}");
+        assert!(reloads.iter().all(|step| *step <= pushed), "{name}: {reloads:?}");
         reloads.len() as u64
     };
     service.stop();
