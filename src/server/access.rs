@@ -145,7 +145,8 @@ fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, config: &ServerConfig)
 
 fn is_ours(authority: &Authority, ends: Ends, config: &ServerConfig) -> bool {
     let host = bare(authority.host());
-    let is_named = |name: &String| name.eq_ignore_ascii_case(authority.as_str()) || bare(name).eq_ignore_ascii_case(host);
+    let is_named =
+        |name: &String| name.eq_ignore_ascii_case(authority.as_str()) || bare(name).eq_ignore_ascii_case(host);
     if authority.as_str().contains('@') {
         return false;
     }

@@ -95,7 +95,8 @@ fn unpushable(server: &Server, pipeline: &str, view: &str) -> Problem {
         Err(problem) => return problem,
     };
     if let Some(found) = found.views.iter().find(|v| v.name == view) {
-        let said = format!("the rows of the view {pipeline}/{view} come from its source {}, so none are pushed", found.source);
+        let said =
+            format!("the rows of the view {pipeline}/{view} come from its source {}, so none are pushed", found.source);
         return Problem::new(StatusCode::CONFLICT, "not_pushed", said);
     }
     nothing_called("view", view, nearest(view, found.views.iter().map(|v| v.name.as_str())))
@@ -139,7 +140,7 @@ fn refused(answer: steplog::Answer) -> Problem {
     }
 }
 
-fn failed(error: Error) -> Problem {
+pub(super) fn failed(error: Error) -> Problem {
     match error.kind() {
         // The request is what is refused, or what does not decode.
         ErrorKind::Refused | ErrorKind::Corrupt | ErrorKind::Incompatible => {

@@ -92,7 +92,10 @@ impl Query {
         let is_whole = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
         let step = value.parse().ok().filter(|_| is_whole).and_then(|n| Step::new(n).ok());
         step.map(Some).ok_or_else(|| {
-            Problem::bad_request(format!("{key}={value:?} is no step: a step is a whole number from 0 to {}", Step::MAX))
+            Problem::bad_request(format!(
+                "{key}={value:?} is no step: a step is a whole number from 0 to {}",
+                Step::MAX
+            ))
         })
     }
 

@@ -133,7 +133,9 @@ impl Arriving {
         };
         let Some(chunk) = chunk else { return Ok(None) };
         let chunk = chunk.map_err(|_| {
-            Problem::bad_request("the body ended before its end; nothing of the request is applied: send all of it again")
+            Problem::bad_request(
+                "the body ended before its end; nothing of the request is applied: send all of it again",
+            )
         })?;
         self.length = self.length.saturating_add(chunk.len() as u64);
         if self.length > self.intake.limits.request {
@@ -173,7 +175,9 @@ fn too_long(most: u64) -> Problem {
 }
 
 fn too_slow(patience: std::time::Duration) -> Problem {
-    let said = format!("nothing of the body arrived for {patience:?}; nothing of the request is applied: send all of it again");
+    let said = format!(
+        "nothing of the body arrived for {patience:?}; nothing of the request is applied: send all of it again"
+    );
     Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", said)
 }
 

@@ -103,14 +103,16 @@ impl Connectors {
             gauge("health", "0 healthy, 1 degraded, 2 unhealthy"),
         );
         let fenced = gauge("fenced", "1 while another writer has the table");
-        let breaker_open = gauge("breaker_open", "1 while continuity is lost and the connector may not be reset by itself");
+        let breaker_open =
+            gauge("breaker_open", "1 while continuity is lost and the connector may not be reset by itself");
         let generation = gauge("generation", "The generation of the table");
         let cutover_step = gauge("cutover_step", "The step that the generation starts from");
         let last_step = gauge("last_step", "The last step that the source has");
         let committed_step = gauge("committed_step", "The last step that the table has");
         let lag_steps = gauge("lag_steps", "How many steps the table is behind its source");
         let lag_seconds = gauge("lag_seconds", "For how long the table has been behind its source");
-        let snapshot_rows_written = gauge("snapshot_rows_written", "Rows written of the snapshot that is being written");
+        let snapshot_rows_written =
+            gauge("snapshot_rows_written", "Rows written of the snapshot that is being written");
         let snapshot_rows_known = gauge("snapshot_rows_known", "Rows that the snapshot has that is being written");
         let mut counter = |name, help| registered(registry, name, help, Counters::default());
         Self {
@@ -147,11 +149,14 @@ impl Connectors {
             let labels = with(&labels, "state", phase.to_string());
             self.state.get_or_create(&labels).set(flag(is_in));
         }
-        set(&self.health, match report.health {
-            Health::Healthy => 0.0,
-            Health::Degraded => 1.0,
-            Health::Unhealthy => 2.0,
-        });
+        set(
+            &self.health,
+            match report.health {
+                Health::Healthy => 0.0,
+                Health::Degraded => 1.0,
+                Health::Unhealthy => 2.0,
+            },
+        );
         set(&self.fenced, flag(report.state == Phase::Fenced.to_string()));
         set(&self.breaker_open, flag(report.state == Phase::BreakerOpen.to_string()));
         set_number(&self.generation, report.generation);

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::connector::Refusal;
-use crate::error::{Error, ErrorKind, panic_text};
+use crate::error::{Error, panic_text};
 
 /// How long somebody waits who is told to come again.
 const SOON: Duration = Duration::from_secs(1);
@@ -105,7 +105,9 @@ impl Problem {
         let next = format!("cutover resets {name}");
         match uuid::Uuid::try_parse(id) {
             Ok(_) => {
-                let said = format!("the reset {id} is not remembered: it is of another life of {name}, or older than the last thousand");
+                let said = format!(
+                    "the reset {id} is not remembered: it is of another life of {name}, or older than the last thousand"
+                );
                 Self::new(StatusCode::GONE, "gone", said).next(next)
             }
             Err(_) => Self::not_found(format!("{id:?} is no reset's id; list those of {name}")).next(next),
@@ -114,8 +116,16 @@ impl Problem {
 
     /// A handler panicked: the others go on.
     pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Self {
-        tracing::error!(event = "request_panicked", panic = panic_text(panic), "a request met a defect of this program");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request met a defect of this program; see its log")
+        tracing::error!(
+            event = "request_panicked",
+            panic = panic_text(panic),
+            "a request met a defect of this program"
+        );
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the request met a defect of this program; see its log",
+        )
     }
 }
 
@@ -124,11 +134,7 @@ impl From<Error> for Problem {
         let kind = error.kind();
         let status = StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Self::new(status, kind.name(), error.message());
-        match kind {
-            ErrorKind::Config => problem.next("cutover config show"),
-            _ if kind.is_retryable() => problem.retry_soon(),
-            _ => problem,
-        }
+        if kind.is_retryable() { problem.retry_soon() } else { problem }
     }
 }
 

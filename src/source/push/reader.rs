@@ -81,14 +81,13 @@ impl Source for PushSource {
         Ok(self.shared.view.clone())
     }
 
+    fn check_snapshots(&self) -> Result<()> {
+        if self.shared.pins.is_none() { Err(not_materialized(&self.shared)) } else { Ok(()) }
+    }
+
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
         let view = self.shared.view.clone();
-        let Some(pins) = self.shared.pins.clone() else {
-            return Err(Error::refused(format!(
-                "view {} is not materialized, so it has no snapshot; declare materialized = true and push it anew, or use mode = \"follow\"",
-                view.name()
-            )));
-        };
+        let pins = self.shared.pins.clone().ok_or_else(|| not_materialized(&self.shared))?;
         let pinned = blocking(move || pins.pin()).await?;
         let step = pinned.step;
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
@@ -144,6 +143,13 @@ impl Source for PushSource {
         drop(requests);
         answer.await.map_err(|_| self.shared.ended())?
     }
+}
+
+fn not_materialized(shared: &Shared) -> Error {
+    Error::refused(format!(
+        "view {} is not materialized, so it has no snapshot; declare materialized = true and push it anew, or use mode = \"follow\"",
+        shared.view.name()
+    ))
 }
 
 /// What a look into the log gave.
