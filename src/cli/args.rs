@@ -10,11 +10,16 @@ use super::adopt::AdoptArgs;
 use super::changes::ChangesArgs;
 use super::gc::GcArgs;
 use super::history::HistoryArgs;
+use super::pause::PauseArgs;
+use super::push::PushArgs;
 use super::reset::ResetArgs;
+use super::resets::ResetsArgs;
 use super::run::RunArgs;
 use super::show::ShowArgs;
 use super::state::StateArgs;
+use super::status::StatusArgs;
 use super::verify::VerifyArgs;
+use super::wait::WaitArgs;
 
 /// Keeps Delta Lake tables equal to changing views.
 #[derive(Debug, Parser)]
@@ -35,7 +40,8 @@ Exit codes:
   4   inconclusive: verify cannot tell
   5   refused: not confirmed, another generation, a table that is not ours, something that cannot be kept
   6   fenced: another process writes to the table
-  75  storage or source cannot be used for now, or changes are missing
+  69  the daemon cannot be reached
+  75  storage or source cannot be used for now, changes are missing, or the time is up
   78  the configuration is wrong";
 
 /// What to do.
@@ -45,6 +51,18 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
     Reset(ResetArgs),
+    /// Say how the connectors and views of a daemon do
+    Status(StatusArgs),
+    /// Push changes into a view of a daemon
+    Push(PushArgs),
+    /// Wait until a connector of a daemon has delivered a step
+    Wait(WaitArgs),
+    /// Let a connector of a daemon rest, across restarts too
+    Pause(PauseArgs),
+    /// Let a connector of a daemon go on, and try again what failed
+    Resume(PauseArgs),
+    /// List the resets that a daemon remembers of a connector
+    Resets(ResetsArgs),
     /// Check a table: continuity, fencing, files, drift
     Verify(VerifyArgs),
     /// List a table's versions, those of others too
@@ -67,6 +85,12 @@ impl Command {
         match self {
             Self::Run(_) => ("run", RunArgs::OUTPUTS),
             Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
+            Self::Status(args) => ("status", args.outputs()),
+            Self::Push(_) => ("push", PushArgs::OUTPUTS),
+            Self::Wait(_) => ("wait", WaitArgs::OUTPUTS),
+            Self::Pause(_) => ("pause", PauseArgs::OUTPUTS),
+            Self::Resume(_) => ("resume", PauseArgs::OUTPUTS),
+            Self::Resets(_) => ("resets", ResetsArgs::OUTPUTS),
             Self::Verify(_) => ("verify", VerifyArgs::OUTPUTS),
             Self::History(_) => ("history", HistoryArgs::OUTPUTS),
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
@@ -74,6 +98,14 @@ impl Command {
             Self::Changes(args) => ("changes", args.outputs()),
             Self::Gc(_) => ("gc", GcArgs::OUTPUTS),
             Self::Adopt(_) => ("adopt", AdoptArgs::OUTPUTS),
+        }
+    }
+
+    /// What the command line says that does not fit together.
+    fn contradiction(&self) -> Option<&'static str> {
+        match self {
+            Self::Push(args) => args.contradiction(),
+            _ => None,
         }
     }
 }
@@ -85,6 +117,12 @@ pub(super) struct Global {
     /// The configuration
     #[arg(short, long, global = true, value_name = "FILE", env = "CUTOVER_CONFIG", default_value = "cutover.toml")]
     pub(super) config: PathBuf,
+    /// Where the daemon is; absent: where the configuration has it listen, else http://127.0.0.1:8090
+    #[arg(long, global = true, value_name = "URL", env = "CUTOVER_URL", hide_env_values = true)]
+    pub(super) url: Option<String>,
+    /// A file that holds the token for the daemon, closed to everybody else
+    #[arg(long, global = true, value_name = "FILE", env = "CUTOVER_TOKEN_FILE")]
+    pub(super) token_file: Option<PathBuf>,
     /// How data is printed on stdout; a command prints some of these
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub(super) output: Output,
@@ -103,8 +141,11 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// Refuses a format in which `command` does not print.
-    pub(super) fn check_output(&self, command: &Command) -> Result<(), clap::Error> {
+    /// Refuses a format in which `command` does not print, and options of it that contradict each other.
+    pub(super) fn check(&self, command: &Command) -> Result<(), clap::Error> {
+        if let Some(why) = command.contradiction() {
+            return Err(Args::command().error(ErrorKind::ArgumentConflict, why));
+        }
         let (name, outputs) = command.outputs();
         if outputs.contains(&self.output) {
             return Ok(());
@@ -183,13 +224,21 @@ mod tests {
     }
 
     #[test]
-    fn a_command_refuses_formats_it_does_not_print() {
+    fn a_command_refuses_formats_it_does_not_print_and_contradictions() {
         let check = |line: &str| {
             let Args { global, command } = parse(line).unwrap();
-            global.check_output(&command).map_err(|e| e.to_string())
+            global.check(&command).map_err(|e| e.to_string())
         };
         assert_eq!(check("cutover run -o json"), Ok(()));
         let refused = check("cutover run -o env").unwrap_err();
         assert!(refused.contains("run prints text or json, not env"), "{refused}");
+        for (line, said) in [
+            ("cutover status --watch -o json", "status prints text or ndjson, not json"),
+            ("cutover push v --format arrow --batch-rows 5", "counts lines, which Arrow has none of"),
+            ("cutover push v --format arrow --update-format raw", "tells of lines"),
+        ] {
+            let refused = check(line).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
+        }
     }
 }

@@ -4,7 +4,19 @@ use std::error::Error as StdError;
 
 use serde_json::{Value, json};
 
+use super::client::Unreachable;
 use crate::error::{Error, ErrorKind};
+
+/// A daemon that cannot be reached, as sysexits.h has it.
+const UNREACHABLE: u8 = 69;
+
+/// The exit code of a command that ends with `error`.
+pub(super) fn exit_code(error: &Error) -> u8 {
+    match error.source() {
+        Some(cause) if cause.is::<Unreachable>() => UNREACHABLE,
+        _ => error.kind().exit_code(),
+    }
+}
 
 /// How serious an end is; the greater one decides the exit code, the first among equals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,20 +5,33 @@
 mod adopt;
 mod args;
 mod changes;
+mod client;
 mod consent;
 mod failure;
 mod gc;
 mod history;
+mod names;
+mod pause;
 mod progress;
+mod push;
+mod push_input;
+mod reach;
 mod reset;
+mod resets;
 mod run;
+mod serve;
 mod show;
 mod signals;
 mod state;
+mod status;
 mod table;
 mod talk;
 mod text;
 mod verify;
+mod wait;
+
+#[cfg(test)]
+mod fake_daemon;
 
 use std::process::ExitCode;
 
@@ -26,6 +39,7 @@ use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
 
 use self::args::{Args, Command, Global};
+use self::pause::Order;
 use self::talk::Talk;
 use crate::clock::World;
 use crate::error::{Error, Result};
@@ -37,7 +51,7 @@ pub fn main() -> ExitCode {
         Err(usage) => return say_usage(&usage),
     };
     let Args { global, command } = args;
-    if let Err(usage) = global.check_output(&command) {
+    if let Err(usage) = global.check(&command) {
         return say_usage(&usage);
     }
     let talk = Talk::new(&global);
@@ -46,7 +60,7 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             talk.failure(None, &error);
-            error.kind().exit_code()
+            failure::exit_code(&error)
         }
     })
 }
@@ -56,6 +70,9 @@ struct Session {
     global: Global,
     talk: Talk,
 }
+
+/// Where a command's data goes, a line a call.
+type Print<'a> = Box<dyn FnMut(&str) -> Result<()> + 'a>;
 
 impl Session {
     /// Does `work` on a runtime of its own; what still runs afterwards is left behind.
@@ -76,6 +93,12 @@ impl Command {
         match self {
             Self::Run(args) => run::run(args, session),
             Self::Reset(args) => reset::run(args, session),
+            Self::Status(args) => status::run(&args, session),
+            Self::Push(args) => push::run(&args, session),
+            Self::Wait(args) => wait::run(&args, session),
+            Self::Pause(args) => pause::run(&args, Order::Pause, session),
+            Self::Resume(args) => pause::run(&args, Order::Resume, session),
+            Self::Resets(args) => resets::run(&args, session),
             Self::Verify(args) => verify::run(&args, session),
             Self::History(args) => history::run(&args, session),
             Self::Show(args) => show::run(&args, session),

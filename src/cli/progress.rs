@@ -13,11 +13,11 @@ use crate::connector::{Phase, Status};
 /// How often the board is to be drawn.
 pub(super) const TICK: Duration = Duration::from_millis(200);
 /// How far apart lines about one connector are.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+pub(super) const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How far back the speed looks.
 const WINDOW: Duration = Duration::from_secs(10);
-const SPINNER: &str = "{spinner} {prefix} {wide_msg}";
-const BAR: &str = "{spinner} {prefix} [{bar:24}] {wide_msg}";
+pub(super) const SPINNER: &str = "{spinner} {prefix} {wide_msg}";
+pub(super) const BAR: &str = "{spinner} {prefix} [{bar:24}] {wide_msg}";
 
 /// What is shown of the connectors at work.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn draw(bar: &ProgressBar, status: &Status, speed: Option<f64>) {
     bar.tick();
 }
 
-fn restyle(bar: &ProgressBar, template: &str) {
+pub(super) fn restyle(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }

@@ -11,6 +11,7 @@ use super::Session;
 use super::args::Output;
 use super::failure::{self, End};
 use super::progress::{Board, TICK};
+use super::serve::serve;
 use super::show::parse_step;
 use super::signals::Signals;
 use super::talk::Talk;
@@ -27,8 +28,12 @@ use crate::step::Step;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Connectors run side by side until SIGINT or SIGTERM, which may come at any time: the next run goes on where each table
-ends. A connector that fails leaves the others running. The exit code is that of the most serious end; changes that are
-missing in the source make it 75.")]
+ends. A connector that fails leaves the others running. Meanwhile the program answers on server.listen: status, pauses,
+resets; SIGHUP loads the configuration anew. It ends by itself when other processes took over everything that it delivers,
+or when all is complete.
+
+With --once or --until-step it answers nobody and ends when that is delivered. The exit code is then that of the most
+serious end; changes that are missing in the source make it 75.")]
 pub(super) struct RunArgs {
     /// End when everything that the sources hold at the start is delivered
     #[arg(long)]
@@ -60,16 +65,22 @@ pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
     let config = daemon::load(&session.global.config, &args.set)?;
     session.block_on(async |world| {
         let mut signals = Signals::listen()?;
-        let views = Alone::open(&config, &world).await?;
-        let mut fleet = Fleet::build(&config, &views, &args, session, &world).await;
-        if !fleet.is_refused() {
-            fleet.run(&mut signals).await;
-        }
+        let members = if args.until() == Until::Stopped {
+            let (path, sets) = (session.global.config.clone(), args.set.clone());
+            serve(config, Box::new(move || daemon::load(&path, &sets)), session, &mut signals, &world).await?
+        } else {
+            let views = Alone::open(&config, &world).await?;
+            let mut fleet = Fleet::build(&config, &views, &args, session, &world).await;
+            if !fleet.is_refused() {
+                fleet.run(&mut signals).await;
+            }
+            fleet.members
+        };
         if session.global.output == Output::Json {
-            let connectors = fleet.members.iter().map(Member::report).collect();
+            let connectors = members.iter().map(Member::report).collect();
             text::print_json(&Report { schema: "cutover.run/1", connectors })?;
         }
-        Ok(fleet.members.iter().fold(End::Good, |end, member| end.and(member.end())).exit_code())
+        Ok(members.iter().fold(End::Good, |end, member| end.and(member.end())).exit_code())
     })
 }
 
@@ -84,11 +95,11 @@ struct Fleet<'a> {
 }
 
 /// What is known of one connector while it runs and afterwards.
-struct Member {
-    name: String,
-    status: watch::Receiver<Status>,
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) status: watch::Receiver<Status>,
     /// How it ended by itself; `None` while it runs, and when a signal stopped it.
-    outcome: Option<Result<Ended>>,
+    pub(super) outcome: Option<Result<Ended>>,
 }
 
 impl<'a> Fleet<'a> {

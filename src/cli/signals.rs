@@ -1,4 +1,4 @@
-//! The signals that ask the program to stop.
+//! The signals that ask the program for something.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -24,5 +24,21 @@ impl Signals {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// Listens for SIGHUP from its making on, which does not end the program any more.
+#[derive(Debug)]
+pub(super) struct Hangups(Signal);
+
+impl Hangups {
+    pub(super) fn listen() -> Result<Self> {
+        let listened = signal(SignalKind::hangup());
+        listened.map(Self).map_err(|e| Error::internal("the program cannot listen for signals").with_source(e))
+    }
+
+    /// Completes at the next of them.
+    pub(super) async fn next(&mut self) {
+        self.0.recv().await;
     }
 }

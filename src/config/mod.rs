@@ -3,17 +3,26 @@
 //! Everything that is wrong is found at once. Each problem names the file, line and column (or the flag or
 //! variable), the path of the key, and the remedy; a key that nothing reads is a problem too.
 
+mod connector;
+mod defaults;
+mod delta;
 mod interpolate;
 mod load;
 mod name;
 mod overrides;
 mod place;
+mod reset;
 mod secret;
 mod section;
+mod server;
+mod source;
+mod step_log;
 mod tree;
 mod units;
+mod view;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -35,6 +44,7 @@ pub use name::{ConnectorName, check as check_name};
 pub(crate) use place::nearest;
 pub use secret::Secret;
 pub(crate) use section::did_you_mean;
+pub(crate) use units::duration as parse_duration;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.
 #[derive(Clone, Copy)]
@@ -71,7 +81,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Step logs, rows of pushed views and journals, as written: relative to the working directory.
     pub data_dir: PathBuf,
-    /// The names besides the loopback's and the address itself that requests may give in `Host`.
+    /// The names besides the loopback's and the address itself that requests may give in `Host`: in lower case, without
+    /// port, an IPv6 address in brackets.
     pub hosts: Vec<String>,
     /// Who may do what; empty: whoever reaches it may do everything, which only a loopback address allows.
     pub tokens: Vec<TokenConfig>,
@@ -111,6 +122,16 @@ pub enum Role {
     Push,
     /// Pause, resume, reset, load the configuration anew.
     Admin,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Push => "push",
+            Self::Admin => "admin",
+        })
+    }
 }
 
 /// A view, whether anything of it is delivered or not.

@@ -161,46 +161,5 @@ fn check_name(table: &Entries, path: &[String], depth: usize) -> Result<(), Stri
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_argument_is_a_path_and_a_value() {
-        let cases = [
-            ("a=1", vec!["a"], "1"),
-            ("a.b-c.d_2=x=y", vec!["a", "b-c", "d_2"], "x=y"),
-            ("a.\"b.c\".'d=e'=", vec!["a", "b.c", "d=e"], ""),
-        ];
-        for (argument, path, raw) in cases {
-            let path: Vec<String> = path.into_iter().map(str::to_string).collect();
-            assert_eq!(split_argument(argument), Ok((path, raw)), "{argument}");
-        }
-        for (bad, shown) in [("", ""), ("=1", ""), ("a..b=1", ""), ("a.b", "a.b"), ("a.b: x=1", "a.b"), ("a.\"b=1", "")]
-        {
-            assert_eq!(split_argument(bad).unwrap_err().0, shown, "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_variable_finds_the_files_spelling() {
-        let problems = Problems::default();
-        let text = "[p.My-View.x]\n[p.my__view.\"delta.Log\"]\n[q.a-b]\n[q.a_b]\n";
-        let root = super::super::tree::parse(text, &problems).unwrap();
-        let cases = [
-            ("P__MY_VIEW__X", Ok(vec!["p", "My-View", "x"])),
-            ("P__MY__VIEW__DELTA_LOG", Ok(vec!["p", "my__view", "delta.Log"])),
-            ("P__OTHER__MODE", Ok(vec!["p", "other", "mode"])),
-            ("Q__A_B", Err("several keys of the file: \"a-b\", \"a_b\"")),
-            ("Q____A", Err("an empty part")),
-            ("", Err("an empty part")),
-            ("X__PROPERTIES__DELTA_LOG", Err("use --set")),
-        ];
-        for (variable, expected) in cases {
-            match (resolve(&root, variable), expected) {
-                (Ok(path), Ok(expected)) => assert_eq!(path, expected, "{variable}"),
-                (Err(message), Err(part)) => assert!(message.contains(part), "{variable}: {message}"),
-                (found, expected) => panic!("{variable}: {found:?}, expected {expected:?}"),
-            }
-        }
-    }
-}
+#[path = "overrides_tests.rs"]
+mod tests;

@@ -1,9 +1,11 @@
 //! A typed reader over the tree: what it is asked for is known, what is left is a problem.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::interpolate::Referents;
+use super::name;
 use super::place::{Place, Problems, join, nearest, quoted_list};
 use super::tree::{Entries, Key, Node, Value};
 use super::units;
@@ -39,7 +41,9 @@ impl<'a> Section<'a> {
 
     /// The field `key`, which becomes known.
     pub(super) fn field(&mut self, key: &'static str) -> Option<Field<'a>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         let (key, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         Some(Field { scope: self.scope, path: self.path_of(&key.name), key, node })
     }
@@ -71,31 +75,72 @@ impl<'a> Section<'a> {
 
     /// Reports that `key` is missing, unless it is there in a misspelled way: one mistake, one problem.
     pub(super) fn missing(&self, key: &str, message: &str) {
-        if !self.unread().any(|(k, _)| nearest(&k.name, [key]).is_some()) {
+        if !self.is_misspelled(key) {
             self.refuse(message);
         }
     }
 
-    /// The one table in this one that tells by its name what it is; `available` is all that can be. Asked for last.
+    /// Whether a key that nothing has read yet was probably meant to be `key`.
+    pub(super) fn is_misspelled(&self, key: &str) -> bool {
+        self.unread().any(|(k, _)| nearest(&k.name, [key]).is_some())
+    }
+
+    /// Reports `key`, if it is there, as one that belongs elsewhere.
+    pub(super) fn misplaced(&mut self, key: &'static str, message: &str) {
+        if let Some((found, _)) = self.entries.iter().find(|(k, _)| k.name == key) {
+            self.scope.problems.add(&found.at, &self.path_of(key), message);
+            self.reported.push(key);
+        }
+    }
+
+    /// The one table in this one that tells by its name what it is, and that name; `available` is all that can be. Asked
+    /// for last.
     pub(super) fn tagged(
         &mut self,
         what: &str,
-        available: &'static str,
+        available: &[&'static str],
         planned: &[&'static str],
-    ) -> Option<Section<'a>> {
+    ) -> Option<(&'static str, Field<'a>)> {
         for tag in planned {
-            if let Some((key, _)) = self.entries.iter().find(|(k, _)| k.name == *tag) {
-                let message = format!("not available in this version; available: {available}");
-                self.scope.problems.add(&key.at, &self.path_of(tag), &message);
-                self.reported.push(tag);
+            self.misplaced(tag, &format!("not available in this version; available: {}", available.join(", ")));
+        }
+        let found: Vec<_> = available.iter().filter_map(|tag| Some((*tag, self.field(tag)?))).collect();
+        let mut found = found.into_iter();
+        let first = found.next();
+        if let Some((tag, _)) = &first {
+            for (_, other) in found {
+                other.refuse_key(&format!("{tag:?} stands here too, and there is one {what}; remove one of them"));
             }
         }
-        let field = self.field(available);
         let instead = self.unread().any(|(_, node)| matches!(node.value, Value::Table(_)));
-        if field.is_none() && self.reported.is_empty() && !instead {
-            self.refuse(&format!("has no {what}; add [{}]", self.path_of(available)));
+        if first.is_none() && self.reported.is_empty() && !instead {
+            let tables: Vec<String> = available.iter().map(|tag| format!("[{}]", self.path_of(tag))).collect();
+            self.refuse(&format!("has no {what}; add {}", tables.join(" or ")));
         }
-        field?.section()
+        first
+    }
+
+    /// The tables under `key`, each with its name.
+    pub(super) fn named(&mut self, key: &'static str) -> Vec<(String, Section<'a>)> {
+        let mut found = Vec::new();
+        for field in self.section(key).into_iter().flat_map(Section::fields) {
+            if let Err(message) = name::check(field.name()) {
+                field.refuse_key(&message);
+            }
+            found.extend(field.section().map(|section| (field.name().to_string(), section)));
+        }
+        found
+    }
+
+    /// The tables under `key`, each with its name; at least one is wanted, and is called `what`.
+    pub(super) fn some_named(&mut self, key: &'static str, what: &str) -> Vec<(String, Section<'a>)> {
+        let add = format!("has no {what}; add [{}.NAME]", self.path_of(key));
+        match self.field(key) {
+            None => self.missing(key, &add),
+            Some(table) if table.is_empty_table() => table.refuse_key(&add),
+            Some(_) => {}
+        }
+        self.named(key)
     }
 
     /// Reports every key that was not asked for. Those in `planned` are words of the configuration that
@@ -156,16 +201,16 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether the value is a table.
-    pub(super) fn is_table(&self) -> bool {
-        matches!(self.node.value, Value::Table(_))
+    /// Whether the value is a table without keys.
+    fn is_empty_table(&self) -> bool {
+        matches!(&self.node.value, Value::Table(entries) if entries.is_empty())
     }
 
     /// The value as a string, its references replaced.
     pub(super) fn text(&self) -> Option<String> {
         let written = match (&self.node.value, &self.node.raw) {
             (Value::Text(text), _) => text,
-            (Value::Integer(_) | Value::Boolean(_) | Value::Float | Value::Datetime, Some(raw)) => raw,
+            (Value::Integer(_) | Value::Boolean(_) | Value::Float(_) | Value::Datetime, Some(raw)) => raw,
             (Value::Table(_), _) => return self.wanted("a string (a key with dots in it is written in quotes)"),
             _ => return self.wanted("a string"),
         };
@@ -194,6 +239,15 @@ impl<'a> Field<'a> {
 
     /// The value as one of the words that `choices` print as. Those in `planned` are known and not available.
     pub(super) fn word<T: Copy + Display>(&self, choices: &[T], planned: &[&str]) -> Option<T> {
+        self.choice(choices, planned, &self.quoted())
+    }
+
+    /// The value as one of the words that `choices` print as; what stands here instead is not shown.
+    pub(super) fn hidden_word<T: Copy + Display>(&self, choices: &[T]) -> Option<T> {
+        self.choice(choices, &[], "the value")
+    }
+
+    fn choice<T: Copy + Display>(&self, choices: &[T], planned: &[&str], shown: &str) -> Option<T> {
         let text = self.text()?;
         let words: Vec<String> = choices.iter().map(ToString::to_string).collect();
         if let Some((choice, _)) = choices.iter().zip(&words).find(|(_, word)| **word == text) {
@@ -201,13 +255,9 @@ impl<'a> Field<'a> {
         }
         let words = || words.iter().map(String::as_str);
         self.refuse(&if planned.contains(&text.as_str()) {
-            format!("{} is not available in this version; available: {}", self.quoted(), quoted_list(words()))
+            format!("{shown} is not available in this version; available: {}", quoted_list(words()))
         } else {
-            format!(
-                "{} is not known; {}",
-                self.quoted(),
-                did_you_mean(nearest(&text, words()), "write one of", words())
-            )
+            format!("{shown} is not known; {}", did_you_mean(nearest(&text, words()), "write one of", words()))
         });
         None
     }
@@ -230,6 +280,25 @@ impl<'a> Field<'a> {
                 None
             }
         }
+    }
+
+    /// The value as a number, whole or not.
+    pub(super) fn number(&self) -> Option<f64> {
+        match self.node.value {
+            Value::Integer(Some(number)) => Some(number as f64),
+            Value::Integer(None) => Some(f64::INFINITY),
+            Value::Float(number) => Some(number),
+            _ => self.wanted("a number"),
+        }
+    }
+
+    /// `value`, this field's, if it lies in `range`; `words` are how a problem shows the range.
+    pub(super) fn within<T: PartialOrd>(&self, value: T, range: RangeInclusive<T>, words: &str) -> Option<T> {
+        if !range.contains(&value) {
+            self.refuse(&format!("is not between {words}"));
+            return None;
+        }
+        Some(value)
     }
 
     /// The value as an array.

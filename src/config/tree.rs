@@ -37,8 +37,8 @@ pub(super) enum Value {
     Integer(Option<i128>),
     /// A boolean.
     Boolean(bool),
-    /// A float: no setting is one.
-    Float,
+    /// A float, which may be infinite or no number.
+    Float(f64),
     /// A date or a time: no setting is one.
     Datetime,
     /// An array.
@@ -54,7 +54,7 @@ impl Value {
             Self::Text(_) => "a string",
             Self::Integer(_) => "an integer",
             Self::Boolean(_) => "a boolean",
-            Self::Float => "a float",
+            Self::Float(_) => "a float",
             Self::Datetime => "a date or time",
             Self::Array(_) => "an array",
             Self::Table(_) => "a table",
@@ -104,7 +104,8 @@ fn node(value: &Spanned<DeValue<'_>>, depth: usize, place: &dyn Fn(usize) -> Pla
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(number) => Value::Integer(i128::from_str_radix(number.as_str(), number.radix()).ok()),
         DeValue::Boolean(flag) => Value::Boolean(*flag),
-        DeValue::Float(_) => Value::Float,
+        // The parser gives the text in a form that Rust reads.
+        DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::Datetime(_) => Value::Datetime,
         DeValue::Array(items) => {
             let items = items.iter().filter(|_| depth < DEEPEST);

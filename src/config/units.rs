@@ -8,7 +8,7 @@ const SIZE_FORM: &str =
 const LONGEST_DAYS: u64 = 10_000;
 
 /// A duration above zero; it stays far below what adding to a clock could overflow.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text).ok_or(DURATION_FORM)?;
     let millis = match unit {
         "ms" => 1,

@@ -111,8 +111,8 @@ pub struct Status {
 /// What is wrong with a connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// The name of the error's kind.
-    pub code: &'static str,
+    /// The error's kind.
+    pub kind: ErrorKind,
     /// What the error said.
     pub reason: String,
     /// What helps.
@@ -131,7 +131,7 @@ impl Trouble {
             ErrorKind::Config => "correct the configuration and load it anew",
             ErrorKind::Internal => "see the log, then resume the connector or start the program anew",
         };
-        Self { code: error.kind().name(), reason: error.message().to_string(), next_action }
+        Self { kind: error.kind(), reason: error.message().to_string(), next_action }
     }
 }
 

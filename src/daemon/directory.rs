@@ -1,13 +1,14 @@
 //! The data directory: one process at a time, and a place for each view and connector.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use crate::config::ConnectorName;
+use crate::disk::{FileSystem, Readers, create_durable_dir};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
@@ -25,7 +26,8 @@ impl DataDirectory {
     ///
     /// Refused: another process holds it. Config: it cannot be made or used.
     pub(super) fn take(path: &Path) -> Result<Self> {
-        make(path)?;
+        create_durable_dir(&FileSystem, &absolute(path)?, Readers::Owner).map_err(|e| unusable(path, e))?;
+        let path = &fs::canonicalize(path).map_err(|e| unusable(path, e))?;
         let lock = path.join(LOCK);
         let file = OpenOptions::new()
             .write(true)
@@ -68,6 +70,11 @@ impl DataDirectory {
         Ok(self.place(&["views", pipeline, view])?.join("rows"))
     }
 
+    /// Where a pushed view keeps who was detached from it; the directory above is there.
+    pub(super) fn register(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
+        Ok(self.place(&["views", pipeline, view])?.join("detached.json"))
+    }
+
     /// Where a connector keeps its journal; the directory is there.
     pub(super) fn journal(&self, name: &ConnectorName) -> Result<PathBuf> {
         self.place(&["connectors", name.pipeline(), name.view(), name.connector()])
@@ -83,18 +90,17 @@ impl DataDirectory {
     }
 }
 
-fn make(path: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| unusable(path, e))
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|e| unusable(path, e))
 }
 
 /// A directory that is no symbolic link: whoever can write beside it does not choose where data goes.
 fn make_one(path: &Path) -> Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => return Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(unusable(path, e)),
+    let found = fs::symlink_metadata(path);
+    if found.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return create_durable_dir(&FileSystem, path, Readers::Owner).map_err(|e| unusable(path, e));
     }
-    let found = fs::symlink_metadata(path).map_err(|e| unusable(path, e))?;
+    let found = found.map_err(|e| unusable(path, e))?;
     if found.is_dir() {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use crate::step::Step;
 /// A connector that runs, or that could not be started.
 pub(super) struct Member {
     pub(super) config: ConnectorConfig,
-    running: Result<(Handle, Mutex<Option<Running>>), String>,
+    running: Result<(Handle, Mutex<Option<Running>>)>,
     lag: Lock<Lag>,
 }
 
@@ -33,16 +33,15 @@ impl Member {
         world: &World,
     ) -> Self {
         let running = started(&config, view, directory, boot, world).await;
-        let running = running.map(|r| (r.handle(), Mutex::new(Some(r)))).map_err(|e| {
+        let running = running.map(|r| (r.handle(), Mutex::new(Some(r)))).inspect_err(|e| {
             tracing::error!(event = "connector_failed", connector = %config.name, error = %e, "a connector cannot be started");
-            e.to_string()
         });
         Self { config, running, lag: Lock::default() }
     }
 
     /// By which it is controlled, or why it was not started.
-    pub(super) fn handle(&self) -> Result<Handle, &str> {
-        self.running.as_ref().map(|(handle, _)| handle.clone()).map_err(String::as_str)
+    pub(super) fn handle(&self) -> Result<Handle, &Error> {
+        self.running.as_ref().map(|(handle, _)| handle.clone())
     }
 
     pub(super) fn is_of(&self, view: &ViewConfig) -> bool {
@@ -69,7 +68,7 @@ impl Member {
             Ok((handle, _)) => {
                 ConnectorReport::of(&self.config, &handle.status().borrow(), view, &mut lag, &*world.clock)
             }
-            Err(why) => ConnectorReport::failed(&self.config, why),
+            Err(error) => ConnectorReport::failed(&self.config, error),
         }
     }
 

@@ -32,7 +32,7 @@ use self::views::PushedView;
 use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, SourceConfig, ViewConfig};
 use crate::connector::{BootId, Handle, Phase};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::Format;
 use crate::step::Step;
 use crate::steplog::At;
@@ -41,9 +41,8 @@ use crate::steplog::At;
 pub type Load = Box<dyn Fn() -> Result<Config> + Send + Sync>;
 
 /// What is there: names of pipelines and views to pushed views, and connectors.
-#[derive(Default)]
 struct State {
-    config: Option<Arc<Config>>,
+    config: Arc<Config>,
     views: BTreeMap<(String, String), Arc<PushedView>>,
     members: BTreeMap<ConnectorName, Arc<Member>>,
 }
@@ -90,8 +89,14 @@ impl Daemon {
     pub async fn start(config: Config, load: Load, world: World) -> Result<Arc<Self>> {
         let directory = DataDirectory::take(&config.server.data_dir)?;
         let boot = BootId::of_machine(&world.ids);
-        let daemon = Self { load, world, boot, directory, state: RwLock::default(), changing: Mutex::default() };
+        let empty = Config { server: config.server.clone(), views: Vec::new(), connectors: Vec::new() };
+        let state = State { config: Arc::new(empty), views: BTreeMap::new(), members: BTreeMap::new() };
+        let daemon = Self { load, world, boot, directory, state: RwLock::new(state), changing: Mutex::default() };
         daemon.apply(config).await?;
+        if let Some(error) = daemon.misconfigured() {
+            daemon.stop().await?;
+            return Err(error);
+        }
         Ok(Arc::new(daemon))
     }
 
@@ -102,7 +107,7 @@ impl Daemon {
 
     /// The configuration as it was last loaded.
     pub fn config(&self) -> Arc<Config> {
-        self.read().config.clone().unwrap_or_else(|| unreachable!("a daemon is started with a configuration"))
+        Arc::clone(&self.read().config)
     }
 
     /// The configuration as its file has it, which need not be what runs.
@@ -128,9 +133,8 @@ impl Daemon {
     /// Every pipeline, by name.
     pub fn pipelines(&self) -> Vec<PipelineReport> {
         let state = self.read();
-        let Some(config) = &state.config else { return Vec::new() };
         let mut pipelines: Vec<PipelineReport> = Vec::new();
-        for view in &config.views {
+        for view in &state.config.views {
             if !pipelines.iter().any(|p| p.name == view.pipeline) {
                 pipelines.push(PipelineReport { name: view.pipeline.clone(), views: Vec::new() });
             }
@@ -154,12 +158,19 @@ impl Daemon {
         Some(member.report(pushed.map(|v| &**v), &self.world))
     }
 
-    /// By which a connector is controlled. Unavailable: it could not be started.
+    /// By which a connector is controlled; an error where it could not be started.
     pub fn handle(&self, name: &ConnectorName) -> Option<Result<Handle>> {
         let state = self.read();
         let member = state.members.get(name)?;
-        let broken = |why: &str| Error::unavailable(format!("the connector {name} could not be started: {why}"));
+        let broken =
+            |e: &Error| Error::new(e.kind(), format!("the connector {name} could not be started: {}", e.message()));
         Some(member.handle().map_err(broken))
+    }
+
+    /// By which every connector that was started is controlled, by its full name.
+    pub fn handles(&self) -> BTreeMap<String, Handle> {
+        let state = self.read();
+        state.members.iter().filter_map(|(name, m)| Some((name.to_string(), m.handle().ok()?))).collect()
     }
 
     /// Stores the operations that `body` holds as one step of a pushed view, all or none; `None` where the view is unknown or
@@ -176,7 +187,7 @@ impl Daemon {
     ) -> Option<Result<Pushed>> {
         let (pushed, limits) = {
             let state = self.read();
-            let limits = state.config.as_ref().map(|c| c.server.ingress).unwrap_or_default();
+            let limits = state.config.server.ingress;
             (Arc::clone(state.views.get(&(pipeline.to_string(), view.to_string()))?), limits)
         };
         Some(pushed.push(body, format, at, limits).await)
@@ -214,7 +225,10 @@ impl Daemon {
     /// Stops every connector, then closes every view. What is not finished is gone on with at the next start.
     pub async fn stop(&self) -> Result<()> {
         let _changing = self.changing.lock().await;
-        let State { views, members, .. } = std::mem::take(&mut *self.write());
+        let (views, members) = {
+            let mut state = self.write();
+            (std::mem::take(&mut state.views), std::mem::take(&mut state.members))
+        };
         let ends = join_all(members.into_values().map(|m| async move { m.stop().await })).await;
         let closed = join_all(views.into_values().map(|v| async move { v.close().await })).await;
         ends.into_iter().chain(closed).find(Result::is_err).unwrap_or(Ok(()))
@@ -230,12 +244,12 @@ impl Daemon {
         }
         let (old, views_before, members_before) = {
             let state = self.read();
-            (state.config.clone(), state.views.clone(), state.members.clone())
+            (Arc::clone(&state.config), state.views.clone(), state.members.clone())
         };
         let is_same_view = |pipeline: &str, view: &str| {
             let find =
                 |config: &Config| config.views.iter().find(|v| v.pipeline == pipeline && v.name == view).cloned();
-            find(&config) == old.as_deref().and_then(find)
+            find(&config) == find(&old)
         };
         let is_kept = |c: &ConnectorConfig| {
             let before = members_before.get(&c.name);
@@ -259,7 +273,10 @@ impl Daemon {
             if !is_named {
                 changed.removed.push(name.to_string());
                 if let Some(view) = views_before.get(&(name.pipeline().to_string(), name.view().to_string())) {
-                    view.detach(name.connector()).await?;
+                    // It then holds the log until the next start, which attaches only what the file names.
+                    view.detach(name.connector()).await.unwrap_or_else(|error| {
+                        tracing::warn!(event = "detach_failed", connector = %name, error = %error, "a connector that is gone keeps its place for now");
+                    });
                 }
             }
         }
@@ -267,7 +284,9 @@ impl Daemon {
         for ((pipeline, name), view) in &views_before {
             if !is_same_view(pipeline, name) {
                 self.write().views.remove(&(pipeline.clone(), name.clone()));
-                view.close().await?;
+                if let Err(error) = view.close().await {
+                    tracing::warn!(event = "close_failed", pipeline, view = name, error = %error, "a view was not closed cleanly");
+                }
             }
         }
         for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
@@ -289,8 +308,16 @@ impl Daemon {
             names.push(connector.name.to_string());
             self.write().members.insert(connector.name.clone(), Arc::new(member));
         }
-        self.write().config = Some(config);
+        self.write().config = config;
         Ok(changed)
+    }
+
+    /// What is wrong with the configuration of a connector that could not be started for it.
+    fn misconfigured(&self) -> Option<Error> {
+        let state = self.read();
+        let mut errors = state.members.iter().filter_map(|(name, m)| Some((name, m.handle().err()?)));
+        let (name, error) = errors.find(|(_, error)| error.kind() == ErrorKind::Config)?;
+        Some(Error::config(format!("{name}: {}", error.message())))
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {

@@ -9,7 +9,7 @@ use super::views::PushedView;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
-use crate::source::push::WhenFull;
+use crate::error::Error;
 use crate::step::Step;
 
 /// The name and version of a connector's form.
@@ -246,10 +246,7 @@ impl ConnectorReport {
             }),
             place: place.map(|place| PlaceReport {
                 acknowledged: place.acknowledged.map(Step::get),
-                when_full: match place.when_full {
-                    WhenFull::Wait => "backpressure".to_string(),
-                    WhenFull::Detach => "detach".to_string(),
-                },
+                when_full: place.when_full.to_string(),
             }),
             appends: status.appends,
             rows: status.rows,
@@ -259,10 +256,10 @@ impl ConnectorReport {
     }
 
     /// One that could not be started.
-    pub(super) fn failed(config: &ConnectorConfig, why: &str) -> Self {
+    pub(super) fn failed(config: &ConnectorConfig, error: &Error) -> Self {
         let trouble = TroubleReport {
-            code: "failed".to_string(),
-            reason: why.to_string(),
+            code: error.kind().name().to_string(),
+            reason: error.message().to_string(),
             next_action: "do what the reason says, then load the configuration anew".to_string(),
         };
         Self { trouble: Some(trouble), ..Self::blank(config) }
@@ -297,7 +294,7 @@ impl ConnectorReport {
 impl TroubleReport {
     fn of(trouble: &Trouble) -> Self {
         Self {
-            code: trouble.code.to_string(),
+            code: trouble.kind.name().to_string(),
             reason: trouble.reason.clone(),
             next_action: trouble.next_action.to_string(),
         }

@@ -154,6 +154,7 @@ async fn opened(
         log: directory.step_log(pipeline, name)?,
         store: if config.materialized { Some(directory.rows(pipeline, name)?) } else { None },
         limits: Limits::of(config.step_log_bytes),
+        register: directory.register(pipeline, name)?,
         connectors: attached
             .iter()
             .filter(|c| keeps_place(c))

@@ -83,6 +83,7 @@ impl Feed {
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
+        command.env("CUTOVER__SERVER__LISTEN", "127.0.0.1:0");
         command.current_dir(self.dir.path()).args(line.split_whitespace()).stdin(Stdio::null());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CUTOVER") || name == "RUST_LOG") {
             command.env_remove(name);

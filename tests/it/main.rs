@@ -34,6 +34,7 @@ mod readers;
 mod rebuild;
 mod sample;
 mod schema_change;
+mod service;
 mod simulation;
 mod sink;
 mod steplog;

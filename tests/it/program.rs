@@ -148,9 +148,11 @@ impl Site {
 
     /// Starts the program; what it says goes to files.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let said = tempfile::NamedTempFile::new_in(self.home.path()).unwrap();
-        let child = self.command(args).stdout(said.reopen().unwrap()).stderr(said.reopen().unwrap()).spawn().unwrap();
-        Running { child, said }
+        let mut command = self.command(args);
+        // Several daemons may share a site's table, each with a state and an address of its own.
+        command.env("CUTOVER__SERVER__LISTEN", "127.0.0.1:0");
+        command.env("CUTOVER__SERVER__DATA_DIR", self.path(&format!("data-{}", Ids::from_system().draw())));
+        Running::start(command, tempfile::NamedTempFile::new_in(self.home.path()).unwrap())
     }
 
     /// The stamps of the table's versions, in order; a version without one is null.
@@ -298,6 +300,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts `command`; what it says goes to the file.
+    pub(crate) fn start(mut command: Command, said: tempfile::NamedTempFile) -> Self {
+        let child = command.stdout(said.reopen().unwrap()).stderr(said.reopen().unwrap()).spawn().unwrap();
+        Self { child, said }
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -42,8 +42,14 @@ impl Race {
     /// Lands changes until one of `processes` is left at most; the others ended fenced and say so.
     fn one_is_left(&mut self, mut processes: Vec<Running>) -> Option<Running> {
         while processes.len() > 1 {
+            // One that is always the first leaves the others nothing to claim the table for.
+            let held = self.model.chance.below(2 * processes.len() as u64) as usize;
+            let held = (held < processes.len()).then(|| processes.swap_remove(held));
+            held.iter().for_each(|process| process.signal("STOP"));
             self.model.land_changes();
             self.arrived(&mut processes);
+            held.iter().for_each(|process| process.signal("CONT"));
+            processes.extend(held);
             processes.extract_if(.., |p| p.ended().is_some()).for_each(|process| self.is_fenced(process));
         }
         processes.pop()

@@ -220,6 +220,11 @@ impl Handle {
         &self.name
     }
 
+    /// Whether both are handles of the same start of the connector.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.commands.same_channel(&other.commands)
+    }
+
     /// What an operator sees, as it changes; counters within it move without a change being told.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()

@@ -7,6 +7,7 @@ mod desk;
 mod handle;
 mod running;
 
+use std::fmt;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -44,6 +45,15 @@ pub enum OnContinuityLoss {
     FailClosed,
     /// It is reset, as far as breaker and back-off let it.
     Reset,
+}
+
+impl fmt::Display for OnContinuityLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FailClosed => "fail_closed",
+            Self::Reset => "reset",
+        })
+    }
 }
 
 /// How a connector is controlled.

@@ -13,6 +13,7 @@ mod operations;
 mod owner;
 mod places;
 mod reader;
+mod register;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 pub use operations::{Current, Operations};
 pub use places::{Place, WhenFull};
 pub use reader::PushSource;
+pub use register::Detached;
 
 use crate::clock::Ids;
 use crate::disk::Disk;
@@ -35,6 +37,7 @@ use crate::steplog::{self, Answer, At, Limits, StepLog};
 use crate::view::{Pins, ViewStore};
 use owner::{Owner, Push, Request};
 use places::Places;
+use register::Register;
 
 /// How many requests may wait, whatever their size.
 const QUEUE: usize = 1024;
@@ -52,6 +55,8 @@ pub struct PushSettings {
     pub store: Option<PathBuf>,
     /// What the step log may take, and what requests that wait may.
     pub limits: Limits,
+    /// The file in which connectors that were detached are written down.
+    pub register: PathBuf,
     /// The connectors that are attached from the beginning. Without them the log lets go of what they need.
     pub connectors: Vec<(String, WhenFull)>,
 }
@@ -65,6 +70,8 @@ pub struct Standing {
     pub rows: Option<u64>,
     /// The attached connectors.
     pub connectors: BTreeMap<String, Place>,
+    /// Those that were detached because the log was full.
+    pub detached: BTreeMap<String, Detached>,
 }
 
 /// What everybody reads.
@@ -73,6 +80,7 @@ struct Shared {
     fingerprint: String,
     log: StepLog,
     pins: Option<Pins>,
+    told: watch::Receiver<Told>,
 }
 
 /// What the owner tells.
@@ -88,7 +96,6 @@ pub struct LiveView {
     requests: mpsc::Sender<Request>,
     room: Arc<Semaphore>,
     units: u32,
-    told: watch::Receiver<Told>,
     owner: JoinHandle<Result<()>>,
 }
 
@@ -98,25 +105,26 @@ impl LiveView {
     /// A store that is missing, damaged or of another log is made again where the log reaches back to step 0. Corrupt: it
     /// does not, or the log itself is damaged. Incompatible: the store holds other columns. Refused: another process has it.
     pub fn open(settings: PushSettings, disk: Arc<dyn Disk>, ids: &Ids) -> Result<Self> {
-        let PushSettings { view, log: directory, store, limits, connectors } = settings;
-        let (log, _) = StepLog::open(&directory, Step::ZERO, limits, disk, ids)?;
+        let PushSettings { view, log: directory, store, limits, register, connectors } = settings;
+        let (log, _) = StepLog::open(&directory, Step::ZERO, limits, Arc::clone(&disk), ids)?;
+        let (register, detached) = Register::open(&register, disk)?;
         let store = store.map(|path| owner::opened(&path, &view, &log)).transpose()?;
         let pins = store.as_ref().map(|store| store.pins().clone());
         let fingerprint = format!("push:{}", log.id());
-        let mut places = Places::default();
+        let mut places = Places::new(detached);
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
         let (told, listening) = watch::channel(Told { rows, places });
-        let shared = Arc::new(Shared { view, fingerprint, log, pins });
+        let shared = Arc::new(Shared { view, fingerprint, log, pins, told: listening.clone() });
         let (requests, received) = mpsc::channel(QUEUE);
-        let owner = Owner::new(Arc::clone(&shared), store, limits, told);
+        let owner = Owner::new(Arc::clone(&shared), store, limits, register, told);
         let owner = std::thread::Builder::new()
             .name("push".into())
             .spawn(move || owner.run(received))
             .map_err(|e| Error::unavailable("no thread for a pushed view").with_source(e))?;
         let units = u32::try_from((limits.queue_bytes / UNIT).max(1)).unwrap_or(u32::MAX);
         let room = Arc::new(Semaphore::new(units as usize));
-        Ok(Self { shared, requests, room, units, told: listening, owner })
+        Ok(Self { shared, requests, room, units, owner })
     }
 
     /// Stores operations as one step, all or none; waits until it is durable.
@@ -130,14 +138,15 @@ impl LiveView {
         self.ask(|reply| Request::Push(Push { operations, at, reply, _room: room })).await?
     }
 
-    /// Attaches a connector: from here on, nothing that it lacks is let go of. One that was attached keeps its place.
+    /// Attaches a connector: from here on, nothing that it lacks is let go of. One that was attached keeps its place; one that
+    /// was detached because the log was full comes back by the snapshot that it takes.
     pub async fn attach(&self, connector: &str, when_full: WhenFull) -> Result<()> {
         self.ask(|reply| Request::Attach(connector.to_owned(), when_full, reply)).await
     }
 
-    /// Detaches a connector: it holds no step any more. What it reads of the log may be gone.
+    /// Forgets a connector: it holds no step any more. What it reads of the log may be gone.
     pub async fn detach(&self, connector: &str) -> Result<()> {
-        self.ask(|reply| Request::Detach(connector.to_owned(), reply)).await
+        self.ask(|reply| Request::Detach(connector.to_owned(), reply)).await?
     }
 
     /// The view, as the source of a connector of this name.
@@ -152,8 +161,9 @@ impl LiveView {
 
     /// Where the view stands.
     pub fn standing(&self) -> Standing {
-        let told = self.told.borrow();
-        Standing { log: self.shared.log.stand(), rows: told.rows, connectors: told.places.all() }
+        let told = self.shared.told.borrow();
+        let (connectors, detached) = (told.places.attached().clone(), told.places.detached().clone());
+        Standing { log: self.shared.log.stand(), rows: told.rows, connectors, detached }
     }
 
     /// Ends the view when everything asked for is done, and lets another process have it.

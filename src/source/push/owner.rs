@@ -9,7 +9,8 @@ use futures::future::join_all;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::operations::{Operations, check};
-use super::places::WhenFull;
+use super::places::{Places, WhenFull};
+use super::register::Register;
 use super::{Shared, Told};
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
@@ -27,7 +28,9 @@ const ROUND_BYTES: u64 = 16 << 20;
 pub(super) enum Request {
     Push(Push),
     Attach(String, WhenFull, oneshot::Sender<()>),
-    Detach(String, oneshot::Sender<()>),
+    Detach(String, oneshot::Sender<Result<()>>),
+    /// Who takes a snapshot misses nothing before it.
+    TakeBack(String, oneshot::Sender<Result<()>>),
     Acknowledge(String, Step, oneshot::Sender<Result<()>>),
 }
 
@@ -57,6 +60,7 @@ pub(super) struct Owner {
     /// What the store was given since it was made durable, in bytes.
     unsynced: u64,
     limits: Limits,
+    register: Register,
     told: watch::Sender<Told>,
 }
 
@@ -105,9 +109,10 @@ impl Owner {
         shared: Arc<Shared>,
         store: Option<ViewStore>,
         limits: Limits,
+        register: Register,
         told: watch::Sender<Told>,
     ) -> Self {
-        Self { shared, store, broken: None, unsynced: 0, limits, told }
+        Self { shared, store, broken: None, unsynced: 0, limits, register, told }
     }
 
     /// Serves until nobody can ask any more.
@@ -121,8 +126,10 @@ impl Owner {
                     let _ = reply.send(());
                 }
                 Request::Detach(name, reply) => {
-                    self.told.send_modify(|told| told.places.detach(&name));
-                    let _ = reply.send(());
+                    let _ = reply.send(self.change_detached(|places| places.remove(&name)));
+                }
+                Request::TakeBack(name, reply) => {
+                    let _ = reply.send(self.change_detached(|places| places.take_back(&name)));
                 }
                 Request::Acknowledge(name, step, reply) => {
                     self.told.send_modify(|told| told.places.acknowledge(&name, step));
@@ -134,6 +141,16 @@ impl Owner {
             }
         }
         self.store.as_mut().map_or(Ok(()), ViewStore::sync)
+    }
+
+    /// Changes the places; what `change` says changes who is detached, and counts once it is written down.
+    fn change_detached(&mut self, change: impl FnOnce(&mut Places) -> bool) -> Result<()> {
+        let mut places = self.told.borrow().places.clone();
+        if change(&mut places) {
+            self.register.write(places.detached())?;
+        }
+        self.told.send_modify(|told| told.places = places);
+        Ok(())
     }
 
     /// Answers a push and those behind it that follow it; gives back the first request that does not.
@@ -205,7 +222,6 @@ impl Owner {
                 Some(answer) => return refuse(round, answer),
             }
         }
-        self.told.send_modify(|told| told.rows = self.store.as_ref().map(ViewStore::rows));
     }
 
     /// Takes a step that is durable into the store.
@@ -218,6 +234,8 @@ impl Owner {
                 self.broken = Some(broken);
             }
         }
+        // Who has the answer sees it in the view.
+        self.told.send_modify(|told| told.rows = self.store.as_ref().map(ViewStore::rows));
         let _ = staged.reply.send(Ok(Answer::Stored(staged.step)));
     }
 
@@ -255,12 +273,20 @@ impl Owner {
             if self.shared.log.stand().bytes < before {
                 return true;
             }
-            let mut detached = Vec::new();
-            self.told.send_modify(|told| detached = told.places.detach_last());
+            let (mut detached, at) = (Vec::new(), self.shared.log.stand().last);
+            let written = self.change_detached(|places| {
+                detached = places.detach_last(at);
+                !detached.is_empty()
+            });
+            let view = self.shared.view.name();
+            if let Err(e) = written {
+                tracing::warn!(event = "detach_failed", view, error = %e, "nobody was detached from the full step log");
+                return false;
+            }
             if detached.is_empty() {
                 return false;
             }
-            tracing::warn!(view = self.shared.view.name(), connectors = ?detached, "the step log is full; connectors were detached");
+            tracing::warn!(event = "detached", view, connectors = ?detached, step = %at, "the step log is full; connectors were detached");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! How far each connector of a view is, and so what nobody needs any more.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use super::register::Detached;
 use crate::step::Step;
 
 /// What becomes of pushes when the step log is full because of a connector.
@@ -13,6 +15,15 @@ pub enum WhenFull {
     Detach,
 }
 
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Wait => "backpressure",
+            Self::Detach => "detach",
+        })
+    }
+}
+
 /// Where an attached connector is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -22,46 +33,76 @@ pub struct Place {
     pub when_full: WhenFull,
 }
 
-/// The attached connectors.
+/// The connectors, attached and detached.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(BTreeMap<String, Place>);
+pub(super) struct Places {
+    attached: BTreeMap<String, Place>,
+    detached: BTreeMap<String, Detached>,
+}
 
 impl Places {
-    pub(super) fn attach(&mut self, connector: &str, when_full: WhenFull) {
-        let place = self.0.entry(connector.to_owned()).or_insert(Place { acknowledged: None, when_full });
-        place.when_full = when_full;
+    pub(super) fn new(detached: BTreeMap<String, Detached>) -> Self {
+        Self { attached: BTreeMap::new(), detached }
     }
 
-    pub(super) fn detach(&mut self, connector: &str) {
-        self.0.remove(connector);
+    /// One that was detached stays so until it takes a snapshot.
+    pub(super) fn attach(&mut self, connector: &str, when_full: WhenFull) {
+        if !self.detached.contains_key(connector) {
+            let place = Place { acknowledged: None, when_full };
+            self.attached.entry(connector.to_owned()).or_insert(place).when_full = when_full;
+        }
+    }
+
+    /// Takes one that was detached back; whether it was.
+    pub(super) fn take_back(&mut self, connector: &str) -> bool {
+        let is_detached = self.detached.remove(connector).is_some();
+        if is_detached {
+            let place = Place { acknowledged: None, when_full: WhenFull::Detach };
+            self.attached.insert(connector.to_owned(), place);
+        }
+        is_detached
+    }
+
+    /// Forgets a connector; whether it was detached.
+    pub(super) fn remove(&mut self, connector: &str) -> bool {
+        self.attached.remove(connector);
+        self.detached.remove(connector).is_some()
     }
 
     /// What a detached connector has decides nothing.
     pub(super) fn acknowledge(&mut self, connector: &str, step: Step) {
-        if let Some(place) = self.0.get_mut(connector) {
+        if let Some(place) = self.attached.get_mut(connector) {
             place.acknowledged = place.acknowledged.max(Some(step));
         }
     }
 
     /// The step up to which nobody needs anything, of a log that ends at `last`; `None` when everything is needed.
     pub(super) fn needless(&self, last: Step) -> Option<Step> {
-        self.0.values().map(|place| place.acknowledged).min().unwrap_or(Some(last)).map(|step| step.min(last))
+        self.attached.values().map(|place| place.acknowledged).min().unwrap_or(Some(last)).map(|step| step.min(last))
     }
 
-    /// Takes away those that are furthest behind, if they may be detached.
-    pub(super) fn detach_last(&mut self) -> Vec<String> {
-        let least = self.0.values().map(|place| place.acknowledged).min();
-        let last = || self.0.iter().filter(|(_, place)| Some(place.acknowledged) == least);
+    /// Detaches those that are furthest behind, of a log that ends at `at`, if they may be detached.
+    pub(super) fn detach_last(&mut self, at: Step) -> Vec<String> {
+        let least = self.attached.values().map(|place| place.acknowledged).min();
+        let last = || self.attached.iter().filter(|(_, place)| Some(place.acknowledged) == least);
         if last().any(|(_, place)| place.when_full == WhenFull::Wait) {
             return Vec::new();
         }
         let names: Vec<String> = last().map(|(name, _)| name.clone()).collect();
-        self.0.retain(|name, _| !names.contains(name));
+        for name in &names {
+            if let Some(Place { acknowledged, .. }) = self.attached.remove(name) {
+                self.detached.insert(name.clone(), Detached { acknowledged, at });
+            }
+        }
         names
     }
 
-    pub(super) fn all(&self) -> BTreeMap<String, Place> {
-        self.0.clone()
+    pub(super) fn attached(&self) -> &BTreeMap<String, Place> {
+        &self.attached
+    }
+
+    pub(super) fn detached(&self) -> &BTreeMap<String, Detached> {
+        &self.detached
     }
 }
 
@@ -82,10 +123,12 @@ mod tests {
         places.acknowledge("b", step(2));
         places.acknowledge("c", step(1));
         assert_eq!(places.needless(step(9)), Some(step(3)));
-        assert_eq!(places.detach_last(), ["b"]);
+        assert_eq!(places.detach_last(step(9)), ["b"]);
         assert_eq!(places.needless(step(9)), Some(step(5)));
-        assert!(places.detach_last().is_empty(), "a makes pushes wait");
+        assert!(places.detach_last(step(9)).is_empty(), "a makes pushes wait");
         places.attach("b", WhenFull::Detach);
+        assert_eq!(places.needless(step(9)), Some(step(5)), "it has missed steps");
+        assert!(places.take_back("b") && !places.take_back("b"));
         assert_eq!(places.needless(step(9)), None);
     }
 }

@@ -47,7 +47,8 @@ fn at(n: u64) -> At {
 fn open(root: &Path, connectors: &[(&str, WhenFull)]) -> Result<LiveView> {
     let connectors = connectors.iter().map(|(name, when)| ((*name).to_owned(), *when)).collect();
     let (log, store) = (root.join("log"), Some(root.join("view")));
-    let settings = PushSettings { view: view(), log, store, limits: SMALL, connectors };
+    let settings =
+        PushSettings { view: view(), log, store, limits: SMALL, register: root.join("detached"), connectors };
     LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system())
 }
 
@@ -183,7 +184,7 @@ async fn a_snapshot_stays_as_it_is_while_steps_go_on() {
 
 #[tokio::test]
 async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
-    let (_root, live) = begun(&[("slow", WhenFull::Wait)]);
+    let (root, live) = begun(&[("slow", WhenFull::Wait)]);
     let text = "x".repeat(3000);
     let mut n = 0;
     let full = loop {
@@ -207,6 +208,21 @@ async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
     }
     assert!(live.standing().connectors.is_empty());
     assert!(live.standing().log.bytes <= SMALL.max_bytes);
+    // It is so after a restart, too, until it takes a snapshot.
+    drop(slow);
+    live.close().await.unwrap();
+    let live = open(root.path(), &[("slow", WhenFull::Detach)]).unwrap();
+    assert!(live.standing().connectors.is_empty(), "{:?}", live.standing());
+    let mut slow = live.source("slow");
+    let gone = slow.changes(step(1), &view).await.unwrap_err();
+    assert!(gone.message().contains("it was detached at step"), "{gone}");
+    let (_, snapshot) = slow.snapshot(Pick::Newest { until: None }).await.unwrap();
+    assert_eq!(live.standing().connectors.keys().collect::<Vec<_>>(), ["slow"]);
+    slow.acknowledge(snapshot.step).await.unwrap();
+    drop((slow, snapshot));
+    live.close().await.unwrap();
+    let live = open(root.path(), &[("slow", WhenFull::Detach)]).unwrap();
+    assert_eq!(live.standing().connectors.keys().collect::<Vec<_>>(), ["slow"]);
 }
 
 fn copied(from: &Path, to: &Path) {
@@ -271,6 +287,7 @@ async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
         log: root.path().join("log"),
         store: None,
         limits: SMALL,
+        register: root.path().join("detached"),
         connectors: vec![("lake".into(), WhenFull::Wait)],
     };
     let live = LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system()).unwrap();

@@ -41,11 +41,22 @@ impl PushSource {
     }
 
     fn gone(&self, after: Step, earliest: Step) -> Error {
+        let detached = self.shared.told.borrow().places.detached().get(&self.connector).copied();
+        let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
         Error::continuity_lost(format!(
-            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}; reset the connector {}",
+            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}{}; reset the connector {}",
             self.shared.view.name(),
+            detached.unwrap_or_default(),
             self.connector
         ))
+    }
+
+    async fn ask(&self, request: impl FnOnce(oneshot::Sender<Result<()>>) -> Request) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.upgrade().ok_or_else(|| self.shared.ended())?;
+        requests.send(request(reply)).await.map_err(|_| self.shared.ended())?;
+        drop(requests);
+        answer.await.map_err(|_| self.shared.ended())?
     }
 }
 
@@ -69,6 +80,16 @@ impl Source for PushSource {
         &self.shared.fingerprint
     }
 
+    fn check_snapshots(&self) -> Result<()> {
+        match self.shared.pins {
+            Some(_) => Ok(()),
+            None => Err(Error::refused(format!(
+                "view {} is not materialized, so it has no snapshot; declare materialized = true and push it anew, or use mode = \"follow\"",
+                self.shared.view.name()
+            ))),
+        }
+    }
+
     async fn position(&mut self) -> Result<Position> {
         let stand = self.shared.log.stand();
         Ok(Position {
@@ -81,13 +102,12 @@ impl Source for PushSource {
         Ok(self.shared.view.clone())
     }
 
-    fn check_snapshots(&self) -> Result<()> {
-        if self.shared.pins.is_none() { Err(not_materialized(&self.shared)) } else { Ok(()) }
-    }
-
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
         let view = self.shared.view.clone();
-        let pins = self.shared.pins.clone().ok_or_else(|| not_materialized(&self.shared))?;
+        self.check_snapshots()?;
+        let pins = self.shared.pins.clone().ok_or_else(|| self.shared.ended())?;
+        // Before the state is pinned, so that nothing after it is let go of.
+        self.ask(|reply| Request::TakeBack(self.connector.clone(), reply)).await?;
         let pinned = blocking(move || pins.pin()).await?;
         let step = pinned.step;
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
@@ -136,20 +156,8 @@ impl Source for PushSource {
     }
 
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        let (reply, answer) = oneshot::channel();
-        let requests = self.requests.upgrade().ok_or_else(|| self.shared.ended())?;
-        let request = Request::Acknowledge(self.connector.clone(), step, reply);
-        requests.send(request).await.map_err(|_| self.shared.ended())?;
-        drop(requests);
-        answer.await.map_err(|_| self.shared.ended())?
+        self.ask(|reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
     }
-}
-
-fn not_materialized(shared: &Shared) -> Error {
-    Error::refused(format!(
-        "view {} is not materialized, so it has no snapshot; declare materialized = true and push it anew, or use mode = \"follow\"",
-        shared.view.name()
-    ))
 }
 
 /// What a look into the log gave.

@@ -1,21 +1,25 @@
-//! `cutover reset`: reloads of tables, one after another, each after a look and a confirmation.
+//! `cutover reset`: reloads of tables, one after another, each after a look and a confirmation; by the daemon where one runs.
+
+mod remote;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Session;
-use super::args::Output;
-use super::consent::{Question, who};
-use super::failure;
-use super::progress::{Board, TICK};
-use super::signals::Signals;
-use super::text;
+use crate::cli::args::Output;
+use crate::cli::consent::{Question, who};
+use crate::cli::failure;
+use crate::cli::progress::{Board, TICK};
+use crate::cli::reach::Reach;
+use crate::cli::resets::RemoteReset;
+use crate::cli::signals::Signals;
+use crate::cli::text;
+use crate::cli::{Print, Session};
 use crate::clock::World;
-use crate::config::ConnectorConfig;
+use crate::config::{Config, ConnectorConfig};
 use crate::connector::{Connector, LogRepair, PreparedReset, Reset, ResetPreview, Status};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
-use crate::daemon::{self, Alone};
+use crate::daemon::{self, Alone, Daemon};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::sink::{Applied, RebuildPlan};
@@ -25,7 +29,8 @@ use crate::step::Step;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A reset replaces all rows of a table by the newest state that its source reaches and starts a generation, in one
-version. Another process that delivers to the table is fenced and stops. On a terminal the connector's name is asked
+version. Where a daemon holds the configuration's data directory, or --url is given, it does the reset: the command asks
+and ends, or waits for the end by --wait. Without a daemon the command does it itself. Another process that delivers to the table is fenced and stops. On a terminal the connector's name is asked
 for; elsewhere --yes is needed. A damaged checkpoint or _last_checkpoint is passed over and replaced; a log that does not
 load at all needs --rebuild-log. Nothing is deleted.")]
 pub(super) struct ResetArgs {
@@ -47,6 +52,12 @@ pub(super) struct ResetArgs {
     /// For a log that does not load: put the whole state, with a checkpoint of its own, above all that is left of it
     #[arg(long)]
     rebuild_log: bool,
+    /// Wait until the daemon has done it; without a daemon the command waits in any case
+    #[arg(long)]
+    wait: bool,
+    /// Let the daemon do it although too many resets have opened the breaker
+    #[arg(long)]
+    override_breaker: bool,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -71,9 +82,36 @@ fn parse_generation(text: &str) -> Result<Generation, String> {
     Generation::new(number).map_err(|e| e.message().to_string())
 }
 
+/// Who does the resets.
+enum By {
+    /// This command.
+    Us(Config),
+    /// A daemon.
+    Daemon(Reach),
+}
+
+impl By {
+    fn of(args: &ResetArgs, session: &Session) -> Result<Self> {
+        if session.global.url.is_some() {
+            return Ok(Self::Daemon(Reach::of(session)?));
+        }
+        let config = daemon::load(&session.global.config, &args.set)?;
+        Ok(match Daemon::is_running(&config.server.data_dir)? {
+            true => Self::Daemon(Reach::listening(config.server.listen, session)?),
+            false => Self::Us(config),
+        })
+    }
+}
+
 /// Runs the command; the exit code.
 pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
-    let config = daemon::load(&session.global.config, &args.set)?;
+    match By::of(&args, session)? {
+        By::Us(config) => by_us(&config, &args, session),
+        By::Daemon(reach) => remote::run(&args, &reach, session),
+    }
+}
+
+fn by_us(config: &Config, args: &ResetArgs, session: &Session) -> Result<u8> {
     let mut chosen: Vec<&ConnectorConfig> = Vec::new();
     for name in &args.connectors {
         let connector = config.find(name)?;
@@ -81,29 +119,53 @@ pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
             chosen.push(connector);
         }
     }
+    if args.override_breaker {
+        session.talk.line("no daemon runs: no breaker counts these resets, so there is none to override");
+    }
     session.block_on(async |world| {
-        let views = Alone::open(&config, &world).await?;
-        let mut desk = Desk { args: &args, session, signals: Signals::listen()?, views, world };
-        let mut done = Vec::new();
+        let views = Alone::open(config, &world).await?;
+        let mut desk = Desk { args, session, signals: Signals::listen()?, views, world };
+        let mut tally = Tally::new(session);
+        let mut print: Print<'_> = Box::new(text::print);
         for connector in chosen {
-            let name = connector.name.to_string();
-            let result = desk.reset(connector).await;
-            match &result {
-                Ok(result) if session.global.output == Output::Text => {
-                    text::print(&text::escaped(&result.line(&name)))?
-                }
-                Ok(_) => {}
-                Err(error) => session.talk.failure(Some(&name), error),
-            }
-            done.push((name, result));
+            let done = desk.reset(connector).await;
+            tally.add(connector.name.to_string(), done, &mut print)?;
         }
-        if session.global.output == Output::Json {
-            let resets = done.iter().map(|(name, result)| report(name, result)).collect();
-            text::print_json(&Report { schema: "cutover.reset/1", resets })?;
-        }
-        let first = done.iter().find_map(|(_, result)| result.as_ref().err());
-        Ok(first.map_or(0, |error| error.kind().exit_code()))
+        tally.finish(&mut print)
     })
+}
+
+/// What became of the resets of one command.
+struct Tally<'a> {
+    session: &'a Session,
+    done: Vec<(String, Result<Done>)>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(session: &'a Session) -> Self {
+        Self { session, done: Vec::new() }
+    }
+
+    /// Says what became of one.
+    fn add(&mut self, name: String, done: Result<Done>, print: &mut Print<'_>) -> Result<()> {
+        match &done {
+            Ok(done) if self.session.global.output == Output::Text => print(&text::escaped(&done.line(&name)))?,
+            Ok(_) => {}
+            Err(error) => self.session.talk.failure(Some(&name), error),
+        }
+        self.done.push((name, done));
+        Ok(())
+    }
+
+    /// Prints the document, if one is wanted; the exit code is that of the first failure.
+    fn finish(self, print: &mut Print<'_>) -> Result<u8> {
+        if self.session.global.output == Output::Json {
+            let resets = self.done.iter().map(|(name, result)| report(name, result)).collect();
+            print(&text::json(&Report { schema: "cutover.reset/1", resets })?)?;
+        }
+        let first = self.done.iter().find_map(|(_, result)| result.as_ref().err());
+        Ok(first.map_or(0, failure::exit_code))
+    }
 }
 
 /// Carries out resets for one command.
@@ -133,6 +195,12 @@ enum Done {
         /// What was committed.
         applied: Applied,
     },
+    /// A daemon says what it would do.
+    Planned(remote::Plan),
+    /// A daemon has written it down.
+    Accepted(remote::Accepted),
+    /// A daemon has done it.
+    Committed(RemoteReset),
 }
 
 impl Desk<'_> {
@@ -241,6 +309,13 @@ impl Done {
                 };
                 format!("{name}: generation {generation}, cutover step {cutover}, {done}{repaired}")
             }
+            Self::Planned(plan) => format!("{}; nothing is written", plan.line(name)),
+            Self::Accepted(accepted) => accepted.line(name),
+            Self::Committed(reset) => {
+                let (generation, cutover) = (or_none(reset.generation), or_none(reset.step));
+                let version = reset.version.map_or("committed".to_string(), |version| format!("version {version}"));
+                format!("{name}: generation {generation}, cutover step {cutover}, {version}")
+            }
         }
     }
 }
@@ -268,6 +343,22 @@ fn report<'a>(name: &'a str, result: &'a Result<Done>) -> ResetReport<'a> {
             let (generation, cutover) = (generation.map(Generation::get), cutover.map(Step::get));
             ResetReport { id: Some(id), outcome, log: word(repair), generation, cutover, version, rows, ..empty }
         }
+        Ok(Done::Planned(plan)) => ResetReport {
+            outcome: "dry_run",
+            log: plan.repair(),
+            generation: Some(plan.generation),
+            cutover: Some(plan.cutover),
+            ..empty
+        },
+        Ok(Done::Accepted(accepted)) => ResetReport { id: Some(&accepted.id), outcome: "accepted", ..empty },
+        Ok(Done::Committed(reset)) => ResetReport {
+            id: Some(&reset.id),
+            outcome: "committed",
+            generation: reset.generation,
+            cutover: reset.step,
+            version: reset.version,
+            ..empty
+        },
     }
 }
 
@@ -295,7 +386,7 @@ struct ResetReport<'a> {
     id: Option<&'a str>,
     outcome: &'static str,
     /// What became of a damaged log: `passed`, `rebuilt`, or `finished`; null where none was.
-    log: Option<&'static str>,
+    log: Option<&'a str>,
     generation: Option<u64>,
     cutover: Option<u64>,
     version: Option<u64>,

@@ -1,0 +1,81 @@
+//! Which connectors were detached, on disk: a restart does not attach them again as if they had missed nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, Readers};
+use crate::error::{Error, Result};
+use crate::step::Step;
+
+const VERSION: u64 = 1;
+
+/// What is known of a connector that was detached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// The last step that it had said to have.
+    pub acknowledged: Option<Step>,
+    /// The view's last step at that time.
+    pub at: Step,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Form {
+    v: u64,
+    detached: BTreeMap<String, Detached>,
+}
+
+/// The file in which they stand; there is none where nobody ever was.
+#[derive(Debug)]
+pub(super) struct Register {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+}
+
+impl Register {
+    /// The file `path`, and what it holds. Corrupt: it holds something else.
+    pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, BTreeMap<String, Detached>)> {
+        let register = Self { path: path.to_path_buf(), disk };
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((register, BTreeMap::new())),
+            Err(e) => return Err(register.failed("read", e)),
+        };
+        let damaged = || {
+            Error::corrupt(format!(
+                "{} does not hold what it was written with; restore it, or remove it and reset the view's connectors",
+                path.display()
+            ))
+        };
+        let form: Form = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
+        if form.v == VERSION { Ok((register, form.detached)) } else { Err(damaged()) }
+    }
+
+    /// Replaces what the file holds; it is durable when this returns without an error.
+    pub(super) fn write(&self, detached: &BTreeMap<String, Detached>) -> Result<()> {
+        let text = serde_json::to_vec(&Form { v: VERSION, detached: detached.clone() })
+            .map_err(|e| Error::internal("detached connectors were not encoded").with_source(e))?;
+        let staged = self.path.with_extension("tmp");
+        let written = (|| {
+            match self.disk.remove(&staged) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            let file = self.disk.create(&staged, Readers::Owner)?;
+            file.write_all_at(&text, 0)?;
+            file.sync()?;
+            self.disk.rename(&staged, &self.path)?;
+            self.disk.sync_dir(self.path.parent().unwrap_or(Path::new("/")))
+        })();
+        written.map_err(|e| self.failed("written", e))
+    }
+
+    fn failed(&self, what: &str, e: io::Error) -> Error {
+        Error::unavailable(format!("{} cannot be {what}; make room, or look at the disk", self.path.display()))
+            .with_source(e)
+    }
+}
