@@ -169,19 +169,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_keep_their_exit_codes() {
+    fn kinds_keep_their_exit_codes_and_statuses() {
         let expected = [
-            (ErrorKind::Internal, 1),
-            (ErrorKind::ContinuityLost, 3),
-            (ErrorKind::Corrupt, 3),
-            (ErrorKind::Refused, 5),
-            (ErrorKind::Incompatible, 5),
-            (ErrorKind::Fenced, 6),
-            (ErrorKind::Unavailable, 75),
-            (ErrorKind::Config, 78),
+            (ErrorKind::Internal, 1, 500),
+            (ErrorKind::ContinuityLost, 3, 409),
+            (ErrorKind::Corrupt, 3, 500),
+            (ErrorKind::Refused, 5, 409),
+            (ErrorKind::Incompatible, 5, 422),
+            (ErrorKind::Fenced, 6, 409),
+            (ErrorKind::Unavailable, 75, 503),
+            (ErrorKind::Config, 78, 422),
         ];
-        for (kind, code) in expected {
-            assert_eq!(kind.exit_code(), code, "{kind:?}");
+        for (kind, code, status) in expected {
+            assert_eq!((kind.exit_code(), kind.http_status()), (code, status), "{kind:?}");
         }
     }
 

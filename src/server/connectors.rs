@@ -94,7 +94,7 @@ pub(super) async fn put(State(server): State<Arc<Server>>, place: Place, _: Bare
     let name = place.connector()?;
     if !is_on_file(&server.daemon, &name)? {
         let said = format!("the configuration names no connector {name}; write it there, then call again");
-        return Err(Problem::not_found(said).next("cutover config show"));
+        return Err(Problem::not_found(said));
     }
     let changed = apply(&server.daemon).await?;
     let status = if changed.added.contains(&name.to_string()) { StatusCode::CREATED } else { StatusCode::OK };

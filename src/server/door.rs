@@ -49,11 +49,12 @@ pub(super) async fn open(
         tokio::select! {
             () = &mut stopped => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if connections.len() >= server.bounds.connections => turn_away(&stream),
+            // Those beyond wait where the system keeps them.
+            accepted = listener.accept(), if connections.len() < server.bounds.connections => match accepted {
                 Ok((stream, peer)) => {
-                    let connection = connection(stream, peer, Arc::clone(&server), router.clone(), stopping.clone());
-                    connections.spawn(connection);
+                    let stay = if connections.len() * 2 < server.bounds.connections { Stay::Long } else { Stay::Short };
+                    let (server, router, stopping) = (Arc::clone(&server), router.clone(), stopping.clone());
+                    connections.spawn(connection(stream, peer, stay, server, router, stopping));
                 }
                 Err(error) => {
                     tracing::warn!(event = "accept_failed", error = %error, "a connection was not accepted");
@@ -75,9 +76,19 @@ pub(super) async fn open(
     Ok(())
 }
 
+/// How long a connection may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    /// For any number of requests.
+    Long,
+    /// For one request: others wait.
+    Short,
+}
+
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
+    stay: Stay,
     server: Arc<Server>,
     router: Router,
     mut stopping: watch::Receiver<bool>,
@@ -98,6 +109,7 @@ async fn connection(
     let bounds = server.bounds;
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(stay == Stay::Long)
         .header_read_timeout(bounds.patience)
         .max_headers(HEADERS)
         .max_header_size(bounds.head)
@@ -116,28 +128,20 @@ async fn connection(
     let parts = connection.into_parts();
     let stream = parts.io.into_inner();
     if ended.is_err_and(|e| e.is_timeout()) && !parts.read_buf.is_empty() {
-        say(&stream, "408 Request Timeout", "request_timeout", "the head of the request did not arrive in time");
+        say_too_slow(&stream);
     }
     close(stream, &*server.clock).await;
 }
 
-fn turn_away(stream: &TcpStream) {
-    say(stream, "503 Service Unavailable", "too_many_connections", "too many connections; close some, or come again");
-}
-
-/// Writes an answer where there is no request to answer. It always fits where nothing was written before.
-fn say(stream: &TcpStream, status: &str, code: &str, detail: &str) {
-    let number = status.split(' ').next().unwrap_or_default();
-    let title = code.replace('_', " ");
+/// Writes an answer where there is no request to answer. It fits: nothing waits to be sent on such a connection.
+fn say_too_slow(stream: &TcpStream) {
+    let said = "the head of the request did not arrive in time";
     let body = format!(
-        r#"{{"type":"urn:cutover:{code}","title":"{title}","status":{number},"detail":"{detail}","message":"{detail}","error_code":"{code}","details":{{}},"next":null}}"#
+        r#"{{"type":"urn:cutover:request_timeout","title":"request timeout","status":408,"detail":"{said}","message":"{said}","error_code":"request_timeout","details":{{}},"next":null}}"#
     );
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let head = "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/problem+json\r\nconnection: close\r\n";
     // Who is gone needs no answer.
-    let _ = stream.try_write(format!("{head}{body}").as_bytes());
+    let _ = stream.try_write(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes());
 }
 
 /// Says that nothing more comes, and waits until the client has: a connection that is dropped with bytes that nobody read

@@ -140,7 +140,7 @@ fn refused(answer: steplog::Answer) -> Problem {
     }
 }
 
-fn failed(error: Error) -> Problem {
+pub(super) fn failed(error: Error) -> Problem {
     match error.kind() {
         // The request is what is refused, or what does not decode.
         ErrorKind::Refused | ErrorKind::Corrupt | ErrorKind::Incompatible => {

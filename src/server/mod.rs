@@ -145,3 +145,16 @@ fn router(server: Arc<Server>) -> Router {
         .layer(map_response(access::leave))
         .with_state(server)
 }
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod access_tests;
+#[cfg(test)]
+#[path = "fixture_tests.rs"]
+mod fixture;
+#[cfg(test)]
+#[path = "ingress_tests.rs"]
+mod ingress_tests;
+#[cfg(test)]
+#[path = "resets_tests.rs"]
+mod resets_tests;

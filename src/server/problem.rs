@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::connector::Refusal;
-use crate::error::{Error, ErrorKind, panic_text};
+use crate::error::{Error, panic_text};
 
 /// How long somebody waits who is told to come again.
 const SOON: Duration = Duration::from_secs(1);
@@ -134,11 +134,7 @@ impl From<Error> for Problem {
         let kind = error.kind();
         let status = StatusCode::from_u16(kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Self::new(status, kind.name(), error.message());
-        match kind {
-            ErrorKind::Config => problem.next("cutover config show"),
-            _ if kind.is_retryable() => problem.retry_soon(),
-            _ => problem,
-        }
+        if kind.is_retryable() { problem.retry_soon() } else { problem }
     }
 }
 
