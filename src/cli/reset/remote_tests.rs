@@ -161,8 +161,8 @@ async fn each_named_connector_is_asked_for_once_and_the_first_failure_decides() 
 #[test]
 fn what_a_daemon_cannot_be_told_is_refused_with_the_remedy() {
     for (line, said) in [
-        ("reset lake --yes --rebuild-log", "stop it, run the command again"),
-        ("reset lake --yes --allow-older", "stop it, run the command again"),
+        ("reset lake --yes --rebuild-log", "stop the daemon, run the command without --url"),
+        ("reset lake --yes --allow-older", "stop the daemon, run the command without --url"),
         ("reset lake --yes --set pipelines.p.source.files.path=x", "--set does not reach the daemon"),
     ] {
         let error = check(&args(line).1).unwrap_err();
