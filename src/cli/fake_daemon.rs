@@ -57,6 +57,7 @@ struct Script {
 
 pub(super) struct FakeDaemon {
     script: Arc<Mutex<Script>>,
+    pub(super) url: String,
     pub(super) client: Client,
     /// Time passes when somebody sleeps, at once.
     pub(super) world: World,
@@ -71,7 +72,7 @@ impl FakeDaemon {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let client = Client::new(&Reach { url: url.parse().unwrap(), token: None }).unwrap();
         let world = World { clock: Arc::new(Dozing::default()), ids: Arc::new(Ids::from_seed(7)) };
-        Self { script, client, world }
+        Self { script, url, client, world }
     }
 
     /// With these answers to requests whose method and path begin so; the last answer is repeated.

@@ -266,7 +266,8 @@ impl Pusher<'_> {
                     tries.is_in_doubt = true;
                     self.pause(&mut tries, None, error).await?;
                 }
-                Err(Failure::Refused(problem)) if matches!(problem.status, 502..=504) => {
+                Err(Failure::Refused(problem)) if is_passing(problem.status) => {
+                    // What stands between may say so of a step that the daemon has.
                     tries.is_in_doubt = true;
                     self.pause(&mut tries, problem.retry_after, Failure::Refused(problem).into_error()).await?;
                 }
@@ -345,8 +346,8 @@ impl Pusher<'_> {
             Some((line, rest)) => format!("line {} of the input: {rest}", batch.first_line.saturating_add(line - 1)),
             None => format!("lines {} to {} of the input: {message}", batch.first_line, batch.last_line),
         };
-        let next = format!("push the input from line {} on", self.lines + 1);
-        Error::new(kind, format!("{place}; nothing of step {step} is applied; {}; {next}", self.before()))
+        let next = format!("go on with line {}", self.lines + 1);
+        Error::new(kind, format!("{place} (step {step}); {}; {next}", self.before()))
     }
 
     /// What of the input is there for sure.
@@ -361,6 +362,11 @@ impl Pusher<'_> {
             _ => "nothing was applied before it".to_string(),
         }
     }
+}
+
+/// Whether a step that is refused so may be taken later: too many at once, no answer from behind, the log full, the disk full.
+fn is_passing(status: u16) -> bool {
+    matches!(status, 429 | 502..=504 | 507)
 }
 
 /// The line of its request that the daemon speaks of, and what it says: it counts from 1 and names the line first.

@@ -63,7 +63,7 @@ impl Input {
     fn read(&mut self) -> Result<Option<Batch>> {
         let mut bytes = Vec::new();
         match self.rows {
-            None if self.is_done => return Ok(None),
+            None if self.is_done => Ok(None),
             None => {
                 let unread = |e| unread(&self.name, e);
                 self.reader.by_ref().take(LARGEST_STEP + 1).read_to_end(&mut bytes).map_err(unread)?;

@@ -58,7 +58,7 @@ pub(super) fn run(args: &StatusArgs, session: &Session) -> Result<u8> {
 /// What is shown of a daemon.
 enum Shown {
     All(Vec<PipelineReport>),
-    One(ConnectorReport),
+    One(Box<ConnectorReport>),
 }
 
 impl Shown {
@@ -66,7 +66,7 @@ impl Shown {
         let pipelines = client.pipelines().await?;
         Ok(match &args.connector {
             None => Self::All(pipelines),
-            Some(name) => Self::One(names::connector(&pipelines, name)?.clone()),
+            Some(name) => Self::One(Box::new(names::connector(&pipelines, name)?.clone())),
         })
     }
 

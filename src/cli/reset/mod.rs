@@ -2,6 +2,8 @@
 
 mod remote;
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,15 +14,14 @@ use crate::cli::progress::{Board, TICK};
 use crate::cli::reach::Reach;
 use crate::cli::resets::RemoteReset;
 use crate::cli::signals::Signals;
-use crate::cli::text;
-use crate::cli::{Print, Session};
+use crate::cli::{Print, Session, text};
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig};
 use crate::connector::{Connector, LogRepair, PreparedReset, Reset, ResetPreview, Status};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::daemon::{self, Alone, Daemon};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::sink::{Applied, RebuildPlan};
 use crate::step::Step;
@@ -29,10 +30,11 @@ use crate::step::Step;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A reset replaces all rows of a table by the newest state that its source reaches and starts a generation, in one
-version. Where a daemon holds the configuration's data directory, or --url is given, it does the reset: the command asks
-and ends, or waits for the end by --wait. Without a daemon the command does it itself. Another process that delivers to the table is fenced and stops. On a terminal the connector's name is asked
-for; elsewhere --yes is needed. A damaged checkpoint or _last_checkpoint is passed over and replaced; a log that does not
-load at all needs --rebuild-log. Nothing is deleted.")]
+version. Where a daemon holds the configuration's data directory, or --url is given, the daemon does it: the command asks
+and ends, or waits for the end by --wait. Otherwise the command does it itself, and another process that delivers to the
+table is fenced and stops. On a terminal the connector's name is asked for; elsewhere --yes is needed. A damaged
+checkpoint or _last_checkpoint is passed over and replaced; a log that does not load at all needs --rebuild-log. Nothing is
+deleted.")]
 pub(super) struct ResetArgs {
     /// Connectors: full names, or ends of them that are unambiguous
     #[arg(required = true, value_name = "CONNECTOR")]
@@ -86,20 +88,22 @@ fn parse_generation(text: &str) -> Result<Generation, String> {
 enum By {
     /// This command.
     Us(Config),
-    /// A daemon.
-    Daemon(Reach),
+    /// The daemon that --url names.
+    Named(Reach),
+    /// Whoever holds this data directory.
+    Holder(Reach, PathBuf),
 }
 
 impl By {
     fn of(args: &ResetArgs, session: &Session) -> Result<Self> {
         if session.global.url.is_some() {
-            return Ok(Self::Daemon(Reach::of(session)?));
+            return Ok(Self::Named(Reach::of(session)?));
         }
         let config = daemon::load(&session.global.config, &args.set)?;
-        Ok(match Daemon::is_running(&config.server.data_dir)? {
-            true => Self::Daemon(Reach::listening(config.server.listen, session)?),
-            false => Self::Us(config),
-        })
+        if !Daemon::is_running(&config.server.data_dir)? {
+            return Ok(Self::Us(config));
+        }
+        Ok(Self::Holder(Reach::listening(config.server.listen, session)?, config.server.data_dir))
     }
 }
 
@@ -107,7 +111,11 @@ impl By {
 pub(super) fn run(args: ResetArgs, session: &Session) -> Result<u8> {
     match By::of(&args, session)? {
         By::Us(config) => by_us(&config, &args, session),
-        By::Daemon(reach) => remote::run(&args, &reach, session),
+        By::Named(reach) => remote::run(&args, &reach, session),
+        By::Holder(reach, data_dir) => remote::run(&args, &reach, session).map_err(|error| {
+            let held = format!("a cutover holds {}: wait for its end, or until it listens", data_dir.display());
+            if error.kind() == ErrorKind::Unavailable { error.with_remedy(&held) } else { error }
+        }),
     }
 }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::{Done, ResetArgs, Tally};
 use crate::cli::client::{Client, Failure, LONG_DEADLINE, kind_named};
@@ -17,11 +16,25 @@ use crate::cli::signals::Signals;
 use crate::cli::{Print, Session, names, status, text};
 use crate::clock::World;
 use crate::error::{Error, ErrorKind, Result};
+use crate::generation::Generation;
 
 /// How often a reset is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// For how long a daemon may be away that was reached.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a daemon is asked for; what is absent is as the daemon has it.
+#[derive(Serialize)]
+struct Request<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_generation: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    override_breaker: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+}
 
 /// What a daemon would do.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -99,12 +112,12 @@ pub(super) fn run(args: &ResetArgs, reach: &Reach, session: &Session) -> Result<
 
 /// Refuses what a daemon cannot be told.
 fn check(args: &ResetArgs) -> Result<()> {
-    let stop = "a daemon holds the table: stop it, run the command again, then start it";
+    let stop = "stop the daemon, run the command without --url and CUTOVER_URL, and start it again";
     if args.rebuild_log {
-        return Err(Error::refused(format!("--rebuild-log is not for a table that is delivered to; {stop}")));
+        return Err(Error::refused(format!("--rebuild-log is not for a table that a daemon holds; {stop}")));
     }
     if args.allow_older {
-        return Err(Error::refused(format!("--allow-older is not for a table that is delivered to; {stop}")));
+        return Err(Error::refused(format!("--allow-older is not for a table that a daemon holds; {stop}")));
     }
     if args.set.iter().any(|set| !set.starts_with("server.")) {
         return Err(Error::refused(
@@ -164,24 +177,17 @@ impl Desk<'_> {
         ended.map(Done::Committed)
     }
 
-    fn body(&self) -> Value {
-        let mut body = json!({});
-        if !self.args.reason.is_empty() {
-            body["reason"] = json!(self.args.reason);
+    fn request(&self, dry_run: Option<bool>) -> Request<'_> {
+        Request {
+            reason: Some(self.args.reason.as_str()).filter(|reason| !reason.is_empty()),
+            expected_generation: self.args.expected_generation.map(Generation::get),
+            override_breaker: self.args.override_breaker.then_some(true),
+            dry_run,
         }
-        if let Some(generation) = self.args.expected_generation {
-            body["expected_generation"] = json!(generation.get());
-        }
-        if self.args.override_breaker {
-            body["override_breaker"] = json!(true);
-        }
-        body
     }
 
     async fn plan(&self, name: &str) -> Result<Plan> {
-        let mut body = self.body();
-        body["dry_run"] = json!(true);
-        let call = self.client.connector(Method::POST, name, &["reset"]).json(&body);
+        let call = self.client.connector(Method::POST, name, &["reset"]).json(&self.request(Some(true)));
         call.deadline(LONG_DEADLINE).answer().await
     }
 
@@ -191,7 +197,7 @@ impl Desk<'_> {
         let begun = self.world.clock.boot();
         let mut is_asked_before = false;
         loop {
-            let call = self.client.connector(Method::POST, name, &["reset"]).json(&self.body());
+            let call = self.client.connector(Method::POST, name, &["reset"]).json(&self.request(None));
             match call.header("idempotency-key", &key).attempt::<Accepted>().await {
                 // It is this call's, whose first answer was lost.
                 Ok(accepted) => return Ok(Accepted { is_new: accepted.is_new || is_asked_before, ..accepted }),
