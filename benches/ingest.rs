@@ -101,7 +101,7 @@ async fn daemon(home: &Path) -> Arc<Daemon> {
     };
     let config = Config::load(&inputs).expect("a configuration");
     let again = config.clone();
-    Daemon::start(config, Box::new(move || Ok(again.clone())), World::system()).await.expect("a daemon")
+    Daemon::start(config, Arc::new(move || Ok(again.clone())), World::system()).await.expect("a daemon")
 }
 
 /// The requests of a way, each of which inserts rows of its own.

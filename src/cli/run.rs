@@ -1,6 +1,7 @@
 //! `cutover run`: every connector of the configuration, each in a task of its own.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -67,7 +68,7 @@ pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
         let mut signals = Signals::listen()?;
         let members = if args.until() == Until::Stopped {
             let (path, sets) = (session.global.config.clone(), args.set.clone());
-            serve(config, Box::new(move || daemon::load(&path, &sets)), session, &mut signals, &world).await?
+            serve(config, Arc::new(move || daemon::load(&path, &sets)), session, &mut signals, &world).await?
         } else {
             let views = Alone::open(&config, &world).await?;
             let mut fleet = Fleet::build(&config, &views, &args, session, &world).await;
@@ -221,7 +222,7 @@ impl Member {
     }
 
     /// Where the connector stands, in one line.
-    fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let status = self.status.borrow();
         let (Some(generation), Some(last)) = (status.generation, status.last_step) else {
             return format!("{}: no table yet", self.name);

@@ -56,7 +56,8 @@ pub(super) async fn serve(
         }
     };
     watch.look(&daemon);
-    let members = watch.members(served.is_ok() && is_done(&daemon));
+    let is_over = served.is_ok() && is_done(&daemon);
+    let members = watch.members(is_over);
     drop(stop);
     if !serving.is_finished() {
         tokio::select! {
@@ -69,6 +70,10 @@ pub(super) async fn serve(
     tokio::select! {
         stopped = daemon.stop() => stopped?,
         () = signals.stop() => {}
+    }
+    for member in &members {
+        let stopped = if is_over { "" } else { "stopped " };
+        session.talk.line(&format!("{stopped}{}", member.summary()));
     }
     served.map(|()| members)
 }

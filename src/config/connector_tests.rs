@@ -185,7 +185,7 @@ fn combinations_that_lose_data_are_refused_when_they_are_read() {
             1,
         );
         let expected: Vec<String> =
-            expected.iter().map(|e| format!("cutover.toml:6:22: pipelines.p.views.v.connectors.c: {e}")).collect();
+            expected.iter().map(|e| format!("cutover.toml:6:33: pipelines.p.views.v.connectors.c: {e}")).collect();
         match load(&text) {
             Ok(_) => assert!(expected.is_empty(), "{text}"),
             Err(err) => assert_eq!(err.message(), expected.join("\n"), "{text}"),

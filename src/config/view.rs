@@ -9,6 +9,8 @@ use super::{ViewConfig, step_log};
 use crate::error::Result;
 use crate::schema::View;
 
+const NOBODY_TELLS: &str = "and a view that is pushed has no source that tells them; add columns = { NAME = \"TYPE\" }";
+
 /// What a view hands to each of its connectors.
 pub(super) struct ViewPart {
     /// Where its rows come from.
@@ -42,7 +44,7 @@ impl ViewPart {
         let key_field = view.field("key");
         let key = key_field.as_ref().and_then(read_key).unwrap_or_default();
         let field = view.field("columns");
-        let columns = field.as_ref().and_then(|f| columns.read(f));
+        let columns = field.as_ref().and_then(|f| columns.read(f, source.kind));
         if let (Some(field), Some(columns)) = (&field, &columns) {
             // The view's own rules: reserved names, names equal up to case, the key among the columns.
             let fields: Vec<Column> = columns.iter().map(|(n, t)| Column::new(n, t.clone(), true)).collect();
@@ -58,7 +60,7 @@ impl ViewPart {
         let step_log_bytes = log.as_ref().and_then(step_log::read_of_view);
         match source.kind {
             Some(Kind::Push) if field.is_none() => {
-                view.missing("columns", "has no columns, and a view that is pushed has nobody else to ask; add columns = { NAME = \"TYPE\" }");
+                view.missing("columns", &format!("has no columns, {NOBODY_TELLS}"));
             }
             Some(Kind::Files) => {
                 if let Some(kept) = kept {
@@ -101,10 +103,15 @@ impl ViewPart {
 }
 
 impl Columns<'_> {
-    fn read(self, field: &Field<'_>) -> Option<Vec<(String, DataType)>> {
+    fn read(self, field: &Field<'_>, source: Option<Kind>) -> Option<Vec<(String, DataType)>> {
         let columns = field.section()?.fields();
         if columns.is_empty() {
-            field.refuse("is empty; remove it, and the columns are as the source has them");
+            field.refuse(&match source {
+                Some(Kind::Push) => format!("is empty, {NOBODY_TELLS}"),
+                Some(Kind::Files) | None => {
+                    "is empty; remove it, and the columns are as the source has them".to_string()
+                }
+            });
             return None;
         }
         let parsed: Vec<_> = columns.iter().map(|column| self.column(column)).collect();

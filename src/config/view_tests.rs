@@ -46,7 +46,15 @@ fn a_pushed_view_needs_columns_and_no_connector() {
         "columns = { id = \"bigint\" }\n",
         "",
         &[
-            "cutover.toml:3:19: pipelines.p.views.v: has no columns, and a view that is pushed has nobody else to ask; add columns = { NAME = \"TYPE\" }",
+            "cutover.toml:3:20: pipelines.p.views.v: has no columns, and a view that is pushed has no source that tells them; add columns = { NAME = \"TYPE\" }",
+        ],
+    );
+    check_in(
+        PUSHED,
+        "{ id = \"bigint\" }",
+        "{}",
+        &[
+            "cutover.toml:4:11: pipelines.p.views.v.columns: is empty, and a view that is pushed has no source that tells them; add columns = { NAME = \"TYPE\" }",
         ],
     );
     check_in(

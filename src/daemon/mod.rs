@@ -33,12 +33,15 @@ use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, SourceConfig, ViewConfig};
 use crate::connector::{BootId, Handle, Phase};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ingest::Format;
+use crate::ingest::{self, Format};
 use crate::step::Step;
 use crate::steplog::At;
 
+/// The stack of a thread that reads the configuration, in bytes.
+const STACK: usize = 8 << 20;
+
 /// Reads the configuration anew.
-pub type Load = Box<dyn Fn() -> Result<Config> + Send + Sync>;
+pub type Load = Arc<dyn Fn() -> Result<Config> + Send + Sync>;
 
 /// What is there: names of pipelines and views to pushed views, and connectors.
 struct State {
@@ -50,6 +53,7 @@ struct State {
 /// The connectors and pushed views of one process.
 pub struct Daemon {
     load: Load,
+    limits: ingest::Limits,
     world: World,
     boot: BootId,
     directory: DataDirectory,
@@ -91,7 +95,9 @@ impl Daemon {
         let boot = BootId::of_machine(&world.ids);
         let empty = Config { server: config.server.clone(), views: Vec::new(), connectors: Vec::new() };
         let state = State { config: Arc::new(empty), views: BTreeMap::new(), members: BTreeMap::new() };
-        let daemon = Self { load, world, boot, directory, state: RwLock::new(state), changing: Mutex::default() };
+        let limits = config.server.ingress;
+        let daemon =
+            Self { load, limits, world, boot, directory, state: RwLock::new(state), changing: Mutex::default() };
         daemon.apply(config).await?;
         if let Some(error) = daemon.misconfigured() {
             daemon.stop().await?;
@@ -113,8 +119,19 @@ impl Daemon {
     /// The configuration as its file has it, which need not be what runs.
     ///
     /// Config: it is wrong.
-    pub fn on_file(&self) -> Result<Config> {
-        (self.load)()
+    pub async fn on_file(&self) -> Result<Config> {
+        let load = Arc::clone(&self.load);
+        let loaded = tokio::task::spawn_blocking(move || {
+            // A nested document needs as much stack as a program's first thread has.
+            let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || load());
+            thread.map(std::thread::JoinHandle::join)
+        });
+        let failed = || Error::internal("the configuration was not read to its end; correct it, and load it again");
+        match loaded.await {
+            Ok(Ok(Ok(config))) => config,
+            Ok(Err(e)) => Err(Error::unavailable("no thread to read the configuration").with_source(e)),
+            Ok(Ok(Err(_))) | Err(_) => Err(failed()),
+        }
     }
 
     /// The time by which everything here goes.
@@ -126,7 +143,7 @@ impl Daemon {
     ///
     /// Config: it is wrong, and nothing was changed.
     pub async fn reload(&self) -> Result<Changed> {
-        let config = (self.load)()?;
+        let config = self.on_file().await?;
         self.apply(config).await
     }
 
@@ -185,12 +202,8 @@ impl Daemon {
         format: Format,
         at: At,
     ) -> Option<Result<Pushed>> {
-        let (pushed, limits) = {
-            let state = self.read();
-            let limits = state.config.server.ingress;
-            (Arc::clone(state.views.get(&(pipeline.to_string(), view.to_string()))?), limits)
-        };
-        Some(pushed.push(body, format, at, limits).await)
+        let pushed = Arc::clone(self.read().views.get(&(pipeline.to_string(), view.to_string()))?);
+        Some(pushed.push(body, format, at, self.limits).await)
     }
 
     /// Whether each connector's commit holds the step that `token` names. One in mode `snapshot` is not asked once it is

@@ -92,7 +92,7 @@ pub(super) async fn resume(
 /// Takes a connector up that the configuration's file names. Where it delivers to, the file says, never a request.
 pub(super) async fn put(State(server): State<Arc<Server>>, place: Place, _: Bare) -> Answer {
     let name = place.connector()?;
-    if !is_on_file(&server.daemon, &name)? {
+    if !is_on_file(&server.daemon, &name).await? {
         let said = format!("the configuration names no connector {name}; write it there, then call again");
         return Err(Problem::not_found(said));
     }
@@ -104,7 +104,7 @@ pub(super) async fn put(State(server): State<Arc<Server>>, place: Place, _: Bare
 /// Lets go of a connector that the configuration's file does not name any more.
 pub(super) async fn delete(State(server): State<Arc<Server>>, place: Place, _: Bare) -> Answer<Response> {
     let name = place.connector()?;
-    if is_on_file(&server.daemon, &name)? {
+    if is_on_file(&server.daemon, &name).await? {
         let said = format!("the configuration still names {name}; take it out and call again, or pause the connector");
         let problem = Problem::new(StatusCode::CONFLICT, "still_configured", said);
         return Err(problem.next(format!("cutover pause {name}")));
@@ -114,8 +114,8 @@ pub(super) async fn delete(State(server): State<Arc<Server>>, place: Place, _: B
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn is_on_file(daemon: &Daemon, name: &ConnectorName) -> Answer<bool> {
-    Ok(daemon.on_file()?.connectors.iter().any(|c| c.name == *name))
+async fn is_on_file(daemon: &Daemon, name: &ConnectorName) -> Answer<bool> {
+    Ok(daemon.on_file().await?.connectors.iter().any(|c| c.name == *name))
 }
 
 pub(super) fn report(daemon: &Daemon, name: &ConnectorName) -> Answer<ConnectorReport> {

@@ -114,7 +114,7 @@ impl Served {
         change(&mut config, home.path());
         let file = Arc::new(Mutex::new(config.clone()));
         let on_file = Arc::clone(&file);
-        let load = Box::new(move || Ok(on_file.lock().unwrap().clone()));
+        let load = Arc::new(move || Ok(on_file.lock().unwrap().clone()));
         let daemon = Daemon::start(config, load, World::system()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::access::check_content_type;
 use super::input::{Place, Query};
-use super::intake::{Intake, Lines};
+use super::intake::{Intake, Lines, Rest};
 use super::pipelines::{find, nothing_called};
 use super::problem::{Answer, Problem};
 use crate::config::nearest;
@@ -38,13 +38,28 @@ pub(super) async fn push(
     query.only(&["format", "update_format", "array", "step", "after"])?;
     let (pipeline, view) = (place.pipeline()?, place.view()?);
     let (format, at) = (format(&query)?, at(&query)?);
-    let is_arrow = format == Format::Arrow;
-    check_content_type(&headers, if is_arrow { ARROW } else { TEXT })?;
-    let intake = Intake::admit(&server, &headers)?;
-    let body = intake.read(body, if is_arrow { Lines::None } else { Lines::Bounded }, &server);
-    let pushed = server.daemon.push(pipeline, view, body, format, at).await;
-    match pushed {
-        None => Err(unpushable(&server, pipeline, view)),
+    check_content_type(&headers, if format == Format::Arrow { ARROW } else { TEXT })?;
+    let rest = Rest::of(body);
+    let taken = take(&server, (pipeline, view), &headers, &rest, format, at).await;
+    if taken.is_err() {
+        rest.discard(&*server.clock).await;
+    }
+    taken
+}
+
+async fn take(
+    server: &Arc<Server>,
+    (pipeline, view): (&str, &str),
+    headers: &HeaderMap,
+    rest: &Rest,
+    format: Format,
+    at: At,
+) -> Answer<Json<Value>> {
+    let intake = Intake::admit(server, headers)?;
+    let lines = if format == Format::Arrow { Lines::None } else { Lines::Bounded };
+    let body = intake.read(rest, lines, server);
+    match server.daemon.push(pipeline, view, body, format, at).await {
+        None => Err(unpushable(server, pipeline, view)),
         Some(Ok(Pushed::Stored { step, is_repeated, token })) => {
             Ok(Json(json!({ "token": token, "step": step, "already_applied": is_repeated })))
         }

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_LENGTH, HeaderMap};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Server;
 use super::problem::{Answer, Problem};
@@ -18,6 +19,9 @@ use crate::ingest::Limits;
 
 /// The unit in which room is counted, in bytes.
 const UNIT: u64 = 1024;
+/// How much of a refused body is read on, and for how long.
+const MOST_DISCARDED: u64 = 64 << 20;
+const LONGEST_DISCARD: Duration = Duration::from_secs(2);
 
 /// So many bytes, in units of room.
 pub(super) fn units(bytes: u64) -> usize {
@@ -55,12 +59,12 @@ impl Intake {
     /// What `body` holds, until it is found to be too much or too slow.
     pub(super) fn read(
         self: &Arc<Self>,
-        body: Body,
+        body: &Rest,
         lines: Lines,
         server: &Server,
     ) -> impl Stream<Item = Result<Bytes>> + use<> {
         let arriving = Arriving {
-            body: body.into_data_stream(),
+            body: body.clone(),
             lines,
             length: 0,
             line: 0,
@@ -106,6 +110,37 @@ impl Drop for Intake {
     }
 }
 
+/// What of a body was not read so far.
+#[derive(Clone)]
+pub(super) struct Rest(Arc<Mutex<BodyDataStream>>);
+
+impl Rest {
+    pub(super) fn of(body: Body) -> Self {
+        Self(Arc::new(Mutex::new(body.into_data_stream())))
+    }
+
+    async fn next(&self) -> Option<Result<Bytes, axum::Error>> {
+        self.0.lock().await.next().await
+    }
+
+    /// Reads on for a while, to no purpose but that the sender comes to read its answer: a connection that is closed on
+    /// what is still being sent takes the answer with it.
+    pub(super) async fn discard(self, clock: &dyn Clock) {
+        let mut left = MOST_DISCARDED;
+        let discarded = async {
+            while let Some(Ok(chunk)) = self.next().await
+                && left > 0
+            {
+                left = left.saturating_sub(chunk.len() as u64);
+            }
+        };
+        tokio::select! {
+            () = discarded => {}
+            () = clock.deadline(LONGEST_DISCARD) => {}
+        }
+    }
+}
+
 /// Whether a body is made of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
@@ -116,7 +151,7 @@ pub(super) enum Lines {
 }
 
 struct Arriving {
-    body: BodyDataStream,
+    body: Rest,
     lines: Lines,
     length: u64,
     /// The bytes of the line that is arriving.
@@ -125,7 +160,7 @@ struct Arriving {
     whole: u64,
     intake: Arc<Intake>,
     clock: Arc<dyn Clock>,
-    patience: std::time::Duration,
+    patience: Duration,
 }
 
 impl Arriving {
@@ -179,7 +214,7 @@ fn too_long(most: u64) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_long", said).with("limit_bytes", most)
 }
 
-fn too_slow(patience: std::time::Duration) -> Problem {
+fn too_slow(patience: Duration) -> Problem {
     let said = format!(
         "nothing of the body arrived for {patience:?}; nothing of the request is applied: send all of it again"
     );
