@@ -27,6 +27,8 @@ export CUTOVER_CRASHES_ONE_IN=${CUTOVER_CRASHES_ONE_IN:-1} CUTOVER_AMBIGUITY=${C
 export CUTOVER_FULL_DISKS=${CUTOVER_FULL_DISKS:-40} CUTOVER_DEEP_ROWS=${CUTOVER_DEEP_ROWS:-10000000}
 export CUTOVER_STEP_LOGS=${CUTOVER_STEP_LOGS:-5000} CUTOVER_STEP_LOG_BITS=${CUTOVER_STEP_LOG_BITS:-8}
 export CUTOVER_STEP_LOG_CUTS=${CUTOVER_STEP_LOG_CUTS:-200} CUTOVER_STEP_LOG_FAILURES=${CUTOVER_STEP_LOG_FAILURES:-7000}
+export CUTOVER_VIEW_ROWS=${CUTOVER_VIEW_ROWS:-1000000} CUTOVER_VIEW_RESETS=${CUTOVER_VIEW_RESETS:-10}
+export CUTOVER_DAEMON_KILLS=${CUTOVER_DAEMON_KILLS:-150} CUTOVER_RESTARTS=${CUTOVER_RESTARTS:-100}
 races=${CUTOVER_RACES:-10}
 soak=${CUTOVER_SOAK_MINUTES:-20}
 
@@ -46,7 +48,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run readers::
     run kills:: object_stores:: full_disk::
     run crashes:: ambiguity:: troubles:: disk::
-    run steplog::
+    run steplog:: service::
     CUTOVER_SEED=$((CUTOVER_SEED * 1000)) run simulation::
     run types::
     run partitions::
