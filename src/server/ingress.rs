@@ -41,7 +41,7 @@ pub(super) async fn push(
     check_content_type(&headers, if format == Format::Arrow { ARROW } else { TEXT })?;
     let rest = Rest::of(body);
     let taken = take(&server, (pipeline, view), &headers, &rest, format, at).await;
-    if taken.is_err() {
+    if taken.is_err() && rest.is_on_its_way(&headers) {
         rest.discard(&*server.clock).await;
     }
     taken

@@ -1,12 +1,12 @@
 //! The body of a request of changes while it arrives: how much there may be of it, and of all at once.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_LENGTH, HeaderMap};
+use axum::http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
@@ -42,8 +42,7 @@ impl Intake {
     /// A place for a request with such a head, and room for what it says that it has.
     pub(super) fn admit(server: &Server, headers: &HeaderMap) -> Answer<Arc<Self>> {
         let limits = server.config.ingress;
-        let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        let declared = declared.unwrap_or(0);
+        let declared = declared(headers);
         if declared > limits.request {
             return Err(too_long(limits.request));
         }
@@ -110,17 +109,34 @@ impl Drop for Intake {
     }
 }
 
+/// How long a body is, as its head says; 0 where it does not.
+fn declared(headers: &HeaderMap) -> u64 {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    declared.unwrap_or(0)
+}
+
 /// What of a body was not read so far.
 #[derive(Clone)]
-pub(super) struct Rest(Arc<Mutex<BodyDataStream>>);
+pub(super) struct Rest {
+    body: Arc<Mutex<BodyDataStream>>,
+    /// Whether any of it was asked for.
+    is_begun: Arc<AtomicBool>,
+}
 
 impl Rest {
     pub(super) fn of(body: Body) -> Self {
-        Self(Arc::new(Mutex::new(body.into_data_stream())))
+        Self { body: Arc::new(Mutex::new(body.into_data_stream())), is_begun: Arc::default() }
     }
 
     async fn next(&self) -> Option<Result<Bytes, axum::Error>> {
-        self.0.lock().await.next().await
+        self.is_begun.store(true, Ordering::Relaxed);
+        self.body.lock().await.next().await
+    }
+
+    /// Whether its sender sends it without being asked, or was asked, and may come to its end.
+    pub(super) fn is_on_its_way(&self, headers: &HeaderMap) -> bool {
+        let is_awaited = !headers.contains_key(EXPECT) || self.is_begun.load(Ordering::Relaxed);
+        is_awaited && declared(headers) <= MOST_DISCARDED
     }
 
     /// Reads on for a while, to no purpose but that the sender comes to read its answer: a connection that is closed on
