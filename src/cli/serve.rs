@@ -19,8 +19,8 @@ use crate::daemon::{Daemon, Load};
 use crate::error::{Error, Result};
 use crate::server;
 
-/// So long requests that were begun may take when the program is to stop.
-const LAST_ANSWERS: Duration = Duration::from_secs(3);
+/// So long the server may take to end when the program is to stop; it gives requests that were begun less.
+const LAST_ANSWERS: Duration = Duration::from_secs(6);
 
 /// Runs everything that `config` describes until a signal, or until nothing is left that could be delivered. Gives back how
 /// each connector ended.
@@ -31,11 +31,14 @@ pub(super) async fn serve(
     signals: &mut Signals,
     world: &World,
 ) -> Result<Vec<Member>> {
+    let mut hangups = Hangups::listen()?;
     let listener = listen(config.server.listen).await?;
-    let daemon = Daemon::start(config, load, world.clone()).await?;
+    let daemon = tokio::select! {
+        started = Daemon::start(config, load, world.clone()) => started?,
+        () = signals.stop() => return Ok(Vec::new()),
+    };
     let address = listener.local_addr().map_err(|e| Error::internal("the listener has no address").with_source(e))?;
     session.talk.line(&format!("listening on http://{address}"));
-    let mut hangups = Hangups::listen()?;
     let (stop, stopped) = oneshot::channel::<()>();
     // A sender that is gone is the sign to stop.
     let stopped = async move { drop(stopped.await) };
@@ -49,7 +52,10 @@ pub(super) async fn serve(
         tokio::select! {
             () = world.clock.sleep(TICK) => watch.board.tick(world.clock.boot()),
             () = signals.stop() => break Ok(()),
-            () = hangups.next() => reload(&daemon, session).await,
+            () = hangups.next() => tokio::select! {
+                () = reload(&daemon, session) => {}
+                () = signals.stop() => break Ok(()),
+            },
             ended = &mut serving => break ended.unwrap_or_else(|e| {
                 Err(Error::internal("the server ended").with_source(e))
             }),
@@ -96,12 +102,17 @@ fn is_done(daemon: &Daemon) -> bool {
 
 async fn reload(daemon: &Daemon, session: &Session) {
     match daemon.reload().await {
-        Ok(changed) => session.talk.line(&format!(
-            "the configuration was loaded anew: {} connectors added, {} changed, {} removed",
-            changed.added.len(),
-            changed.changed.len(),
-            changed.removed.len()
-        )),
+        Ok(changed) => {
+            session.talk.line(&format!(
+                "the configuration was loaded anew: {} connectors added, {} changed, {} removed",
+                changed.added.len(),
+                changed.changed.len(),
+                changed.removed.len()
+            ));
+            if !changed.restart.is_empty() {
+                session.talk.line(&format!("counts from the next start on: {}", changed.restart.join(", ")));
+            }
+        }
         Err(error) => session.talk.failure(None, &error),
     }
 }

@@ -11,7 +11,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 const FACTORS: RangeInclusive<f64> = 1.0..=100.0;
 /// The journal remembers so many.
-const MOST_RESETS: u64 = 10_000;
+const MOST_RESETS: u64 = 1_000;
 
 /// `reset`, as far as it is written.
 #[derive(Debug, Clone, Copy, Default)]

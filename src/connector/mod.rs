@@ -199,6 +199,8 @@ impl Connector {
         if self.settings.sink.mode == Mode::Snapshot {
             return Ok(Ended { last_step: Some(held.last_step()?), hole: None });
         }
+        // What an earlier run, or a reload, committed may not have been told: then the source keeps what nobody needs.
+        self.source.acknowledge(held.last_step()?).await?;
         let ends_at = match until {
             Until::Drained => self.source.position().await?.latest,
             other => other.step(),

@@ -52,13 +52,11 @@ impl Member {
         self.running.as_ref().map_or(Phase::Failed, |(handle, _)| handle.status().borrow().phase)
     }
 
-    /// Whether its table holds `step`, or will never: a snapshot that is complete takes no changes.
+    /// Whether its table holds `step`.
     pub(super) fn has(&self, step: Step) -> bool {
-        self.running.as_ref().is_ok_and(|(handle, _)| {
-            let status = handle.status();
-            let status = status.borrow();
-            status.phase == Phase::Completed || status.last_step.is_some_and(|last| last >= step)
-        })
+        self.running
+            .as_ref()
+            .is_ok_and(|(handle, _)| handle.status().borrow().last_step.is_some_and(|last| last >= step))
     }
 
     /// What an operator sees of it.

@@ -30,7 +30,7 @@ pub use self::report::{
 pub use self::views::Pushed;
 use self::views::PushedView;
 use crate::clock::{Clock, World};
-use crate::config::{Config, ConnectorConfig, ConnectorName, SourceConfig, ViewConfig};
+use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig};
 use crate::connector::{BootId, Handle, Phase};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::{self, Format};
@@ -59,7 +59,15 @@ pub struct Daemon {
     directory: DataDirectory,
     state: RwLock<State>,
     /// Held by who changes what is there.
-    changing: Mutex<()>,
+    changing: Mutex<Life>,
+}
+
+/// Whether there may be anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Life {
+    #[default]
+    Running,
+    Stopped,
 }
 
 /// What loading the configuration anew changed.
@@ -69,8 +77,10 @@ pub struct Changed {
     pub added: Vec<String>,
     /// Connectors that run no more.
     pub removed: Vec<String>,
-    /// Connectors that were started anew, because what the file says of them, or of their view, is another.
+    /// Connectors that were started anew: what the file says of them, or of their view, is another, or they had not started.
     pub changed: Vec<String>,
+    /// Keys of `server` whose new values count from the next start on.
+    pub restart: Vec<String>,
 }
 
 /// Whether every table has a step.
@@ -80,6 +90,8 @@ pub enum Completion {
     Complete,
     /// Some do not yet.
     InProgress,
+    /// The view is not open: nobody can tell for now.
+    NotOpen,
     /// The token is of another life of the view: nobody can tell.
     Gone,
     /// It is no token of this pipeline.
@@ -139,7 +151,8 @@ impl Daemon {
         Arc::clone(&self.world.clock)
     }
 
-    /// Loads the configuration anew, and changes what differs. What `server` says is read at the start only.
+    /// Loads the configuration anew, and changes what differs. Of what `server` says, tokens and hosts count at once; where the
+    /// last token is taken away, nobody is let in until the next start.
     ///
     /// Config: it is wrong, and nothing was changed.
     pub async fn reload(&self) -> Result<Changed> {
@@ -212,10 +225,11 @@ impl Daemon {
         let Some((name, id, step)) = parse_token(token) else { return Completion::Unknown };
         let state = self.read();
         let Some(view) = state.views.get(&(pipeline.to_string(), name.to_string())) else { return Completion::Unknown };
-        if view.id().as_deref() != Some(id) || view.standing().is_none_or(|s| s.log.last < step) {
+        let (Some(own), Some(standing)) = (view.id(), view.standing()) else { return Completion::NotOpen };
+        if own != id || standing.log.last < step {
             return Completion::Gone;
         }
-        let is_there = |member: &&Arc<Member>| member.has(step);
+        let is_there = |member: &&Arc<Member>| member.phase() == Phase::Completed || member.has(step);
         let mut members = state.members.values().filter(|m| m.is_of(&view.config));
         if members.all(|m| is_there(&m)) { Completion::Complete } else { Completion::InProgress }
     }
@@ -237,7 +251,8 @@ impl Daemon {
 
     /// Stops every connector, then closes every view. What is not finished is gone on with at the next start.
     pub async fn stop(&self) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let mut life = self.changing.lock().await;
+        *life = Life::Stopped;
         let (views, members) = {
             let mut state = self.write();
             (std::mem::take(&mut state.views), std::mem::take(&mut state.members))
@@ -249,7 +264,10 @@ impl Daemon {
 
     /// Makes what is there what `config` describes.
     async fn apply(&self, config: Config) -> Result<Changed> {
-        let _changing = self.changing.lock().await;
+        let life = self.changing.lock().await;
+        if *life == Life::Stopped {
+            return Err(Error::unavailable("the daemon is being stopped; start it, then ask again"));
+        }
         let config = Arc::new(config);
         // What cannot be a view is found before anything is touched.
         for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
@@ -264,9 +282,15 @@ impl Daemon {
                 |config: &Config| config.views.iter().find(|v| v.pipeline == pipeline && v.name == view).cloned();
             find(&config) == find(&old)
         };
+        // What could not be opened or started is tried again.
+        let is_same_view = |pipeline: &str, view: &str| {
+            let before = views_before.get(&(pipeline.to_string(), view.to_string()));
+            is_same_view(pipeline, view) && before.is_none_or(|view| view.trouble().is_none())
+        };
         let is_kept = |c: &ConnectorConfig| {
             let before = members_before.get(&c.name);
-            before.is_some_and(|m| m.config == *c) && is_same_view(c.name.pipeline(), c.name.view())
+            let is_same = before.is_some_and(|m| m.config == *c && m.handle().is_ok());
+            is_same && is_same_view(c.name.pipeline(), c.name.view())
         };
         let mut changed = Changed::default();
 
@@ -296,15 +320,19 @@ impl Daemon {
 
         for ((pipeline, name), view) in &views_before {
             if !is_same_view(pipeline, name) {
-                self.write().views.remove(&(pipeline.clone(), name.clone()));
                 if let Err(error) = view.close().await {
                     tracing::warn!(event = "close_failed", pipeline, view = name, error = %error, "a view was not closed cleanly");
                 }
             }
         }
+        let is_named = |(pipeline, name): &(String, String)| {
+            let is_it = |v: &ViewConfig| v.source == SourceConfig::Push && v.pipeline == *pipeline && v.name == *name;
+            config.views.iter().any(is_it)
+        };
+        self.write().views.retain(|key, _| is_named(key));
         for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
             let key = (view.pipeline.clone(), view.name.clone());
-            if !self.read().views.contains_key(&key) {
+            if !views_before.contains_key(&key) || !is_same_view(&view.pipeline, &view.name) {
                 let attached: Vec<_> = config.connectors.iter().filter(|c| is_of(c, view)).collect();
                 let opened = PushedView::open(view.clone(), &attached, &self.directory, &self.world).await?;
                 self.write().views.insert(key, opened);
@@ -321,6 +349,7 @@ impl Daemon {
             names.push(connector.name.to_string());
             self.write().members.insert(connector.name.clone(), Arc::new(member));
         }
+        changed.restart = restart(&old.server, &config.server);
         self.write().config = config;
         Ok(changed)
     }
@@ -340,6 +369,17 @@ impl Daemon {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The keys that differ and count at the start only.
+fn restart(old: &ServerConfig, new: &ServerConfig) -> Vec<String> {
+    let differing = [
+        ("server.listen", old.listen != new.listen),
+        ("server.data_dir", old.data_dir != new.data_dir),
+        ("server.ingress", old.ingress != new.ingress),
+        ("server.auth", !old.tokens.is_empty() && new.tokens.is_empty()),
+    ];
+    differing.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_string()).collect()
 }
 
 fn is_of(connector: &ConnectorConfig, view: &ViewConfig) -> bool {

@@ -131,7 +131,7 @@ pub struct ConnectorReport {
     pub source_step: Option<u64>,
     /// How many steps the table is behind.
     pub lag_steps: Option<u64>,
-    /// For how long it has been behind, in seconds.
+    /// For how long it has been behind without a commit, in seconds, as far as anybody looked.
     pub lag_seconds: Option<f64>,
     /// The snapshot that is being written.
     pub snapshot: Option<SnapshotReport>,
@@ -194,7 +194,7 @@ impl Lag {
     /// How long it has been behind and how long it has not moved, as far as anybody looked.
     fn look(&mut self, is_behind: bool, last_step: Option<Step>, now: Duration) -> (Duration, Duration) {
         if last_step != self.last_step || self.moved.is_none() {
-            (self.last_step, self.moved) = (last_step, Some(now));
+            (self.last_step, self.moved, self.behind) = (last_step, Some(now), None);
         }
         self.behind = if is_behind { self.behind.or(Some(now)) } else { None };
         let since = |then: Option<Duration>| then.map_or(Duration::ZERO, |then| now.saturating_sub(then));

@@ -100,6 +100,8 @@ impl PushedView {
         let live = live.as_ref().map_err(|why| self.failed(why))?;
         if keeps_place(config) {
             live.attach(config.name.connector(), config.when_full).await?;
+        } else {
+            live.detach(config.name.connector()).await?;
         }
         Ok(Box::new(live.source(config.name.connector())))
     }
@@ -122,9 +124,12 @@ impl PushedView {
         Some(self.live.try_read().ok()?.as_ref().ok()?.id().simple().to_string())
     }
 
-    /// Why it is not open.
+    /// Why it is not open, or takes nothing more.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.live.try_read().ok()?.as_ref().err().cloned()
+        match &*self.live.try_read().ok()? {
+            Ok(live) => live.trouble(),
+            Err(why) => Some(why.clone()),
+        }
     }
 
     /// Ends it once those who push have their answers. Its connectors have been stopped.

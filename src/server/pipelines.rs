@@ -32,6 +32,10 @@ pub(super) async fn completion_status(
     let status = match server.daemon.completion(pipeline, token) {
         Completion::Complete => "complete",
         Completion::InProgress => "inprogress",
+        Completion::NotOpen => {
+            let said = "the view of the token is not open, so nobody can tell for now; ask again, or see what is wrong with it";
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", said));
+        }
         Completion::Gone => {
             let said = "the token is of another life of its view, so nobody can tell; push again what it stood for";
             return Err(Problem::new(StatusCode::GONE, "gone", said));

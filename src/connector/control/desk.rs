@@ -21,6 +21,9 @@ const LONGEST_NAME: usize = 256;
 const LONGEST_REASON: usize = 4096;
 /// The most idempotency keys that lead to one reset.
 const MOST_KEYS: usize = 1000;
+/// The most calls that wait for a look, and when another one may be made.
+const MOST_LOOKS: usize = 16;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the connector is doing while a call arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,16 @@ pub(super) enum Look {
     Preview(ResetRequest, oneshot::Sender<Result<ResetPreview, Refusal>>),
     /// Which generation the table has, for a reset that expects one.
     Reset(ResetRequest, oneshot::Sender<Result<Accepted, Refusal>>),
+}
+
+impl Look {
+    /// Whether who asked is gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Preview(_, reply) => reply.is_closed(),
+            Self::Reset(_, reply) => reply.is_closed(),
+        }
+    }
 }
 
 /// What is known and wanted of a connector, beside the connector itself.
@@ -147,6 +160,10 @@ impl Desk {
     ) -> ControlFlow<()> {
         let generation = self.status.borrow().generation;
         if request.expected_generation.is_some() && generation.is_none() && self.journal.book().unfinished().is_none() {
+            if self.looks.len() >= MOST_LOOKS {
+                respond(reply, Err(Refusal::TooManyCalls { retry_after: LOOK_AGAIN }));
+                return Continue(());
+            }
             // Whether there is no table, or it was not looked at, a look tells.
             self.looks.push_back(Look::Reset(request, reply));
             return if doing == Doing::Looking { Continue(()) } else { Break(()) };
@@ -254,6 +271,9 @@ impl Desk {
         });
         match admitted {
             Err(refusal) => respond(reply, Err(refusal)),
+            Ok(()) if self.looks.len() >= MOST_LOOKS => {
+                respond(reply, Err(Refusal::TooManyCalls { retry_after: LOOK_AGAIN }));
+            }
             Ok(()) if self.is_loading() => {
                 let why = "the connector loads the table, which is not left for a look; ask again when it is loaded";
                 respond(reply, Err(Refusal::Failed(Error::unavailable(why))));

@@ -78,7 +78,8 @@ pub enum Refusal {
         /// When a reset may be asked for again.
         retry_after: Duration,
     },
-    /// More calls with idempotency keys of their own got the same reset than are remembered. HTTP 429.
+    /// More calls with idempotency keys of their own got the same reset than are remembered, or more wait for a look at the
+    /// table than may. HTTP 429.
     TooManyCalls {
         /// When another one may be made.
         retry_after: Duration,
@@ -121,7 +122,7 @@ impl fmt::Display for Refusal {
             ),
             Self::TooManyCalls { retry_after } => write!(
                 f,
-                "too many calls with keys of their own got this reset; try again in {} seconds",
+                "too many calls got this reset or wait for a look; try again in {} seconds",
                 ceil_secs(*retry_after)
             ),
             Self::Unrecorded(error) | Self::Failed(error) => error.fmt(f),

@@ -153,6 +153,7 @@ impl Task {
             Some(_) | None => {}
         }
         let is_paused = book.is_paused();
+        desk.looks.retain(|look| !look.is_abandoned());
         if let Some(look) = desk.looks.pop_front() {
             return Next::Look(look);
         }

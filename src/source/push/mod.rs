@@ -88,6 +88,8 @@ struct Shared {
 struct Told {
     rows: Option<u64>,
     places: Places,
+    /// Why the store takes nothing more.
+    broken: Option<String>,
 }
 
 /// A view that is pushed. Dropped, it ends what it has in hand; [`LiveView::close`] waits for that.
@@ -114,7 +116,7 @@ impl LiveView {
         let mut places = Places::new(detached);
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
-        let (told, listening) = watch::channel(Told { rows, places });
+        let (told, listening) = watch::channel(Told { rows, places, broken: None });
         let shared = Arc::new(Shared { view, fingerprint, log, pins, told: listening.clone() });
         let (requests, received) = mpsc::channel(QUEUE);
         let owner = Owner::new(Arc::clone(&shared), store, limits, register, told);
@@ -157,6 +159,12 @@ impl LiveView {
     /// The id of its step log, which another life of the view does not have.
     pub fn id(&self) -> Uuid {
         self.shared.log.id()
+    }
+
+    /// Why it takes no pushes any more, until it is opened again.
+    pub fn trouble(&self) -> Option<String> {
+        let broken = self.shared.told.borrow().broken.clone();
+        broken.or_else(|| self.requests.is_closed().then(|| self.shared.ended().message().to_owned()))
     }
 
     /// Where the view stands.

@@ -12,7 +12,7 @@ use super::operations::{Operations, check};
 use super::places::{Places, WhenFull};
 use super::register::Register;
 use super::{Shared, Told};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::schema::View;
 use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
@@ -228,9 +228,14 @@ impl Owner {
     fn apply(&mut self, staged: Staged) {
         if let (Some(store), Some(effect), None) = (&mut self.store, staged.effect, &self.broken) {
             self.unsynced += staged.entry.bytes();
-            if let Err(e) = store.commit(staged.step, effect) {
-                let broken = format!("{}; steps that were answered are in the step log", e.message());
-                tracing::error!(view = self.shared.view.name(), error = %broken, "the store of a view takes no more steps");
+            if let Err(e) = guarded("the store", || store.commit(staged.step, effect)) {
+                let broken = format!(
+                    "{}; steps that were answered are in the step log: look at the disk, then load the configuration anew",
+                    e.message()
+                );
+                let view = self.shared.view.name();
+                tracing::error!(event = "store_failed", view, error = %broken, "the store of a view takes no more steps");
+                self.told.send_modify(|told| told.broken = Some(broken.clone()));
                 self.broken = Some(broken);
             }
         }
@@ -301,7 +306,8 @@ fn follows(at: At, last: Step) -> bool {
 /// A push as the step after `last`, or nothing when it was refused.
 fn stage(view: &View, staging: Option<&mut Staging<'_>>, push: Push, last: Step) -> Option<Staged> {
     let Push { operations, at, reply, _room } = push;
-    match staged(view, staging, operations, at, last) {
+    // What panics on this thread would end the view.
+    match guarded("the request", || staged(view, staging, operations, at, last)) {
         Ok((step, entry, effect)) => Some(Staged { step, entry, effect, reply, _room }),
         Err(e) => {
             let _ = reply.send(Err(e));

@@ -38,16 +38,20 @@ pub struct Place {
 pub(super) struct Places {
     attached: BTreeMap<String, Place>,
     detached: BTreeMap<String, Detached>,
+    /// What becomes of those when they are taken back.
+    wishes: BTreeMap<String, WhenFull>,
 }
 
 impl Places {
     pub(super) fn new(detached: BTreeMap<String, Detached>) -> Self {
-        Self { attached: BTreeMap::new(), detached }
+        Self { detached, ..Self::default() }
     }
 
     /// One that was detached stays so until it takes a snapshot.
     pub(super) fn attach(&mut self, connector: &str, when_full: WhenFull) {
-        if !self.detached.contains_key(connector) {
+        if self.detached.contains_key(connector) {
+            self.wishes.insert(connector.to_owned(), when_full);
+        } else {
             let place = Place { acknowledged: None, when_full };
             self.attached.entry(connector.to_owned()).or_insert(place).when_full = when_full;
         }
@@ -57,8 +61,8 @@ impl Places {
     pub(super) fn take_back(&mut self, connector: &str) -> bool {
         let is_detached = self.detached.remove(connector).is_some();
         if is_detached {
-            let place = Place { acknowledged: None, when_full: WhenFull::Detach };
-            self.attached.insert(connector.to_owned(), place);
+            let when_full = self.wishes.remove(connector).unwrap_or(WhenFull::Detach);
+            self.attached.insert(connector.to_owned(), Place { acknowledged: None, when_full });
         }
         is_detached
     }
@@ -66,6 +70,7 @@ impl Places {
     /// Forgets a connector; whether it was detached.
     pub(super) fn remove(&mut self, connector: &str) -> bool {
         self.attached.remove(connector);
+        self.wishes.remove(connector);
         self.detached.remove(connector).is_some()
     }
 
@@ -90,7 +95,8 @@ impl Places {
         }
         let names: Vec<String> = last().map(|(name, _)| name.clone()).collect();
         for name in &names {
-            if let Some(Place { acknowledged, .. }) = self.attached.remove(name) {
+            if let Some(Place { acknowledged, when_full }) = self.attached.remove(name) {
+                self.wishes.insert(name.clone(), when_full);
                 self.detached.insert(name.clone(), Detached { acknowledged, at });
             }
         }

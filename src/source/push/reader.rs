@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use futures::future::ready;
+use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
@@ -51,13 +54,47 @@ impl PushSource {
         ))
     }
 
-    async fn ask(&self, request: impl FnOnce(oneshot::Sender<Result<()>>) -> Request) -> Result<()> {
-        let (reply, answer) = oneshot::channel();
-        let requests = self.requests.upgrade().ok_or_else(|| self.shared.ended())?;
-        requests.send(request(reply)).await.map_err(|_| self.shared.ended())?;
-        drop(requests);
-        answer.await.map_err(|_| self.shared.ended())?
+    /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first
+    /// of them, if the log still holds what follows the snapshot.
+    fn taken_back(
+        &self,
+        step: Step,
+        rows: BoxStream<'static, Result<RecordBatch>>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let (shared, requests, connector) = (Arc::clone(&self.shared), self.requests.clone(), self.connector.clone());
+        let taken_back = async move {
+            if !shared.told.borrow().places.detached().contains_key(&connector) {
+                return Ok(());
+            }
+            ask(&shared, &requests, |reply| Request::TakeBack(connector, reply)).await?;
+            if shared.log.stand().earliest > step {
+                return Err(Error::unavailable(format!(
+                    "view {}: the step log let go of steps after the snapshot of step {step} before it was read; take another",
+                    shared.view.name()
+                )));
+            }
+            Ok(())
+        };
+        stream::once(taken_back)
+            .flat_map(move |taken_back| match taken_back {
+                Ok(()) => stream::empty().boxed(),
+                Err(e) => stream::once(ready(Err(e))).boxed(),
+            })
+            .chain(rows)
+            .boxed()
     }
+}
+
+async fn ask(
+    shared: &Shared,
+    requests: &mpsc::WeakSender<Request>,
+    request: impl FnOnce(oneshot::Sender<Result<()>>) -> Request,
+) -> Result<()> {
+    let (reply, answer) = oneshot::channel();
+    let requests = requests.upgrade().ok_or_else(|| shared.ended())?;
+    requests.send(request(reply)).await.map_err(|_| shared.ended())?;
+    drop(requests);
+    answer.await.map_err(|_| shared.ended())?
 }
 
 impl std::fmt::Debug for PushSource {
@@ -106,8 +143,6 @@ impl Source for PushSource {
         let view = self.shared.view.clone();
         self.check_snapshots()?;
         let pins = self.shared.pins.clone().ok_or_else(|| self.shared.ended())?;
-        // Before the state is pinned, so that nothing after it is let go of.
-        self.ask(|reply| Request::TakeBack(self.connector.clone(), reply)).await?;
         let pinned = blocking(move || pins.pin()).await?;
         let step = pinned.step;
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
@@ -126,8 +161,8 @@ impl Source for PushSource {
             )));
         }
         let known_rows = Some(pinned.rows);
-        let snapshot =
-            Snapshot { step, rows: streamed(pinned.batches()), known_rows, position: format!("step {step}") };
+        let rows = self.taken_back(step, streamed(pinned.batches()));
+        let snapshot = Snapshot { step, rows, known_rows, position: format!("step {step}") };
         Ok((view, snapshot))
     }
 
@@ -156,7 +191,7 @@ impl Source for PushSource {
     }
 
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        self.ask(|reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
+        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::ledger::Ledger;
 use super::{FREE_RESETS, Home, Service, connector, memory};
-use crate::program::{Chance, size};
+use crate::program::{Chance, PATIENCE, size, wait_until};
 
 /// The rows of one push of the first load.
 const LOAD: u64 = 20_000;
@@ -62,6 +62,9 @@ fn a_connector_is_added_and_reset_while_changes_go_on() {
         pushing.join().unwrap()
     });
     let used = memory(service.process.id()).saturating_sub(before);
+    // In steps: however large the snapshots beside it are, what is pushed is in the table with one of its next commits.
+    assert!(worst < 500, "steady was {worst} steps behind; seed {}", ledger.chance.seed);
+    assert!(used < 1 << 30, "{} MiB more memory; seed {}", used >> 20, ledger.chance.seed);
     let pushed = ledger.step();
     let names: Vec<String> =
         std::iter::once("steady".to_string()).chain((0..times).map(|time| format!("added{time}"))).collect();
@@ -182,8 +185,113 @@ fn a_full_log_holds_pushes_back_and_goes_on_by_itself() {
     assert!(held.header("retry-after").is_some(), "{held:?}");
     service.call(&service.of("lake", "/resume")).is(200);
     // The same request, as its sender is told to.
-    while service.try_push(ledger.step(), lines.clone()).unwrap().status == 503 {}
+    let goes_on = || wait_until(PATIENCE, || service.try_push(ledger.step(), lines.clone()).unwrap().status == 200);
+    assert!(goes_on(), "{}", service.status("lake"));
     service.arrives("lake", &ledger);
     service.stop();
     home.check("lake", &ledger);
+}
+
+/// A daemon whose log is full because `lake` is paused, and the lines that it does not take.
+fn filled<'a>(home: &'a Home, test: &str) -> (Service<'a>, Ledger, String) {
+    let service = home.start();
+    let mut ledger = Ledger::new(Chance::new(test));
+    load(&service, &mut ledger, 100);
+    for name in ["lake", "other"] {
+        service.arrives(name, &ledger);
+    }
+    service.call(&service.of("lake", "/pause")).is(200);
+    loop {
+        let lines = ledger.change(2000);
+        if service.try_push(ledger.step(), lines.clone()).unwrap().status == 503 {
+            return (service, ledger, lines);
+        }
+        assert!(ledger.step() < 5000, "the log is never full");
+    }
+}
+
+fn goes_on(service: &Service<'_>, ledger: &Ledger, lines: &str) {
+    let pushed = || service.try_push(ledger.step(), lines.to_owned()).unwrap().status == 200;
+    assert!(wait_until(PATIENCE, pushed), "the log stays full: {}", service.get("/v1/pipelines/p").body);
+}
+
+const TWO_ON_A_SMALL_LOG: [&str; 2] = ["lake", "other"];
+
+fn two_on_a_small_log() -> Home {
+    let connectors = TWO_ON_A_SMALL_LOG.map(|name| connector(name, FREE_RESETS)).concat();
+    Home::new(&format!("[pipelines.p.views.rows.step_log]\nmax_bytes = \"4MiB\"\n{connectors}"))
+}
+
+#[test]
+fn a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it() {
+    let home = two_on_a_small_log();
+    let (service, ledger, lines) = filled(&home, "a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it");
+    // The reset loads the state at the last step, behind which there is nothing to append.
+    let accepted = service.post(&service.of("lake", "/reset"), json!({})).is(202).body;
+    service.reset_ends("lake", accepted["id"].as_str().unwrap());
+    service.call(&service.of("lake", "/resume")).is(200);
+    goes_on(&service, &ledger, &lines);
+    TWO_ON_A_SMALL_LOG.iter().for_each(|name| drop(service.arrives(name, &ledger)));
+    service.stop();
+    TWO_ON_A_SMALL_LOG.iter().for_each(|name| drop(home.check(name, &ledger)));
+}
+
+#[test]
+fn a_full_log_goes_on_after_a_restart() {
+    let home = two_on_a_small_log();
+    let (service, ledger, lines) = filled(&home, "a_full_log_goes_on_after_a_restart");
+    drop(service);
+    let service = home.start();
+    service.call(&service.of("lake", "/resume")).is(200);
+    goes_on(&service, &ledger, &lines);
+    TWO_ON_A_SMALL_LOG.iter().for_each(|name| drop(service.arrives(name, &ledger)));
+    service.stop();
+    TWO_ON_A_SMALL_LOG.iter().for_each(|name| drop(home.check(name, &ledger)));
+}
+
+#[test]
+fn what_could_not_be_opened_is_tried_again_when_the_configuration_is_loaded_anew() {
+    const TEST: &str = "what_could_not_be_opened_is_tried_again_when_the_configuration_is_loaded_anew";
+    let home = Home::new(&connector("lake", ""));
+    // Something stands where the view's step log is to be.
+    std::fs::create_dir_all(home.path("data/views/p")).unwrap();
+    home.write("data/views/p/rows", "in the way");
+    let service = home.start();
+    let mut ledger = Ledger::new(Chance::new(TEST));
+    let lines = ledger.insert(10);
+    service.try_push(ledger.step(), lines.clone()).unwrap().is(503);
+    assert_eq!(service.status("lake")["state"], "failed");
+    std::fs::remove_file(home.path("data/views/p/rows")).unwrap();
+    let changed = service.call("/v1/reload").is(200).body;
+    assert_eq!(changed["changed"], json!(["p/rows/lake"]), "{changed}");
+    service.push(ledger.step(), lines);
+    service.arrives("lake", &ledger);
+    service.stop();
+    home.check("lake", &ledger);
+}
+
+#[test]
+fn a_token_that_is_taken_away_counts_no_more() {
+    let home = Home::new("");
+    let tokens = |tokens: &str| {
+        let server = super::VIEW.replace("[pipelines.p.source", &format!("{tokens}\n[pipelines.p.source"));
+        home.write("cutover.toml", &format!("{server}{}", connector("lake", "")));
+    };
+    let token =
+        |name: &str| format!("[server.auth.tokens.{name}]\nrole = \"admin\"\ntoken = \"{name}-0123456789abcdef\"");
+    let asked = |service: &Service<'_>, name: &str| {
+        let request = service.request(reqwest::Method::POST, "/v1/reload");
+        service.send(request.bearer_auth(format!("{name}-0123456789abcdef"))).status
+    };
+    tokens(&[token("ada"), token("bob")].join("\n"));
+    let service = home.start();
+    assert_eq!((asked(&service, "ada"), asked(&service, "bob"), asked(&service, "eve")), (200, 200, 401));
+    tokens(&token("ada"));
+    assert_eq!(asked(&service, "ada"), 200);
+    assert_eq!((asked(&service, "ada"), asked(&service, "bob")), (200, 401));
+    // Without any there is nobody to be asked, until a start looks at the address too.
+    tokens("");
+    assert_eq!(asked(&service, "ada"), 200);
+    assert_eq!((asked(&service, "ada"), service.get("/v1/pipelines").status), (401, 401));
+    service.stop();
 }

@@ -22,7 +22,9 @@ fn reloads(stamps: &[Value]) -> usize {
 #[test]
 fn a_thousand_reset_calls_in_a_second_make_one_reload() {
     const TEST: &str = "a_thousand_reset_calls_in_a_second_make_one_reload";
-    let home = Home::new(&connector("lake", ""));
+    // However long a busy machine takes for them, they are one burst.
+    let burst = "reset = { backoff = { initial = \"1h\", factor = 1.0, max = \"1h\" } }";
+    let home = Home::new(&connector("lake", burst));
     let (service, ledger) = begun(&home, TEST);
     let path = service.of("lake", "/reset");
     let calls = (0..1000).map(|_| {
