@@ -407,6 +407,8 @@ fn q19_a_connector_is_added_and_taken_away_while_the_others_go_on() {
     let home = Home::new(&first);
     let (service, mut ledger) = fed(&home, TEST);
     service.arrives("first", &ledger);
+    push_some(&service, &mut ledger, 3);
+    service.arrives("first", &ledger);
     let before = service.status("first")["rows"].as_u64().unwrap();
     add(&service, &format!("{first}{second}"), "second");
     push_some(&service, &mut ledger, 5);
