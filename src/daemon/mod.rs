@@ -319,10 +319,10 @@ impl Daemon {
         }
 
         for ((pipeline, name), view) in &views_before {
-            if !is_same_view(pipeline, name) {
-                if let Err(error) = view.close().await {
-                    tracing::warn!(event = "close_failed", pipeline, view = name, error = %error, "a view was not closed cleanly");
-                }
+            if !is_same_view(pipeline, name)
+                && let Err(error) = view.close().await
+            {
+                tracing::warn!(event = "close_failed", pipeline, view = name, error = %error, "a view was not closed cleanly");
             }
         }
         let is_named = |(pipeline, name): &(String, String)| {
