@@ -155,7 +155,9 @@ async fn push(home: &Path, way: &Way, rows: u64) -> (f64, u64, u64) {
     });
     stream::iter(pushes).buffered(way.at_once).collect::<Vec<()>>().await;
     let seconds = begun.elapsed().as_secs_f64();
-    let bytes = daemon.pipelines()[0].views[0].step_log.as_ref().expect("a step log").bytes;
+    let reports = daemon.pipelines();
+    let view = reports.first().and_then(|pipeline| pipeline.views.first()).expect("the view");
+    let bytes = view.step_log.as_ref().expect("a step log").bytes;
     daemon.stop().await.expect("a clean stop");
     (rows as f64 / seconds, bytes, steps)
 }
@@ -177,7 +179,7 @@ async fn scan(home: &Path, rows: u64) -> f64 {
     use cutover::source::push::{LiveView, PushSettings};
     use cutover::steplog::Limits;
 
-    let way = &WAYS[WAYS.len() - 1];
+    let way = WAYS.last().expect("a way");
     push(home, way, rows).await;
     let view = home.join("views/p/v");
     let fields = [("id", "bigint"), ("name", "string"), ("price", "double")]

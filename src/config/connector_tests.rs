@@ -51,7 +51,7 @@ fn bounds_of_resets_are_sane() {
         check("", &format!("[defaults.reset]\n{line}\n"), &[&expected]);
     };
     for wrong in ["0", "-1", "10001", "18446744073709551617"] {
-        reset(&format!("breaker.max_resets = {wrong}"), "22: @.breaker.max_resets: is not between 1 and 10000");
+        reset(&format!("breaker.max_resets = {wrong}"), "22: @.breaker.max_resets: is not between 1 and 1000");
     }
     reset("breaker.window = \"31d\"", "18: @.breaker.window: is not between 1ms and 30d");
     reset("breaker.cooldown = \"31d\"", "20: @.breaker.cooldown: is not between 1ms and 30d");

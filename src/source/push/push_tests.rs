@@ -216,10 +216,14 @@ async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
     let mut slow = live.source("slow");
     let gone = slow.changes(step(1), &view).await.unwrap_err();
     assert!(gone.message().contains("it was detached at step"), "{gone}");
+    // Looking at a snapshot is not yet taking it.
     let (_, snapshot) = slow.snapshot(Pick::Newest { until: None }).await.unwrap();
+    assert!(live.standing().connectors.is_empty(), "{:?}", live.standing());
+    let rows: Vec<RecordBatch> = snapshot.rows.try_collect().await.unwrap();
     assert_eq!(live.standing().connectors.keys().collect::<Vec<_>>(), ["slow"]);
+    assert_eq!(live.standing().rows, Some(rows.iter().map(|batch| batch.num_rows() as u64).sum()));
     slow.acknowledge(snapshot.step).await.unwrap();
-    drop((slow, snapshot));
+    drop(slow);
     live.close().await.unwrap();
     let live = open(root.path(), &[("slow", WhenFull::Detach)]).unwrap();
     assert_eq!(live.standing().connectors.keys().collect::<Vec<_>>(), ["slow"]);
