@@ -365,3 +365,18 @@ async fn a_stop_does_not_wait_for_ever() {
     assert_eq!(served.last_step(), 0, "nothing of it is applied");
     served.ended().await;
 }
+
+#[tokio::test]
+async fn who_reads_no_answer_keeps_no_place() {
+    let bounds = Bounds { patience: Duration::from_millis(300), ..Bounds::default() };
+    let served = Served::with(bounds, |_, _| {}).await;
+    let address = served.address;
+    beside(move || {
+        let mut raw = Raw::open(address);
+        let asked = "GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
+        // Until the server is held up by its own answers, and then until it gives up.
+        raw.is_given_up(&asked)
+    })
+    .await;
+    assert_eq!(served.get("/livez").await.0, 200);
+}

@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -94,6 +95,10 @@ async fn connection(
     mut stopping: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
+    // Who does not read its answers keeps no place: the connection ends when nothing of one is taken for so long.
+    if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(server.bounds.patience)) {
+        tracing::warn!(event = "no_timeout", error = %error, "a connection has no bound for the time in which it is read");
+    }
     let service = TowerToHyperService::new(router);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Ends { peer, local });

@@ -1,6 +1,6 @@
 //! A daemon that is served in the test's own process.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -209,6 +209,17 @@ impl Raw {
 
     pub(super) fn send(&mut self, bytes: &str) {
         self.0.write_all(bytes.as_bytes()).unwrap();
+    }
+
+    /// Sends again and again, and reads nothing, until the server has ended the connection.
+    pub(super) fn is_given_up(&mut self, bytes: &str) {
+        self.0.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        let error = loop {
+            if let Err(error) = self.0.write_all(bytes.as_bytes()) {
+                break error;
+            }
+        };
+        assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
     }
 
     /// Whether anything has arrived that was not read.
