@@ -19,6 +19,9 @@ use tempfile::{NamedTempFile, TempDir};
 use self::ledger::Ledger;
 use crate::program::{PATIENCE, Ran, Readers, Running, same, wait_until};
 
+/// How long a state may take to come: a view of a million rows is loaded by a machine that others use too.
+const STATE_PATIENCE: Duration = Duration::from_secs(600);
+
 /// A directory with a daemon's configuration, state and tables.
 pub(crate) struct Home {
     dir: TempDir,
@@ -245,7 +248,7 @@ impl Service<'_> {
     /// Waits until what a connector shows is as `is` wants it; what it shows then.
     pub(crate) fn wait(&self, connector: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let mut status = Value::Null;
-        let has = wait_until(PATIENCE, || {
+        let has = wait_until(STATE_PATIENCE, || {
             status = self.status(connector);
             is(&status)
         });
@@ -269,7 +272,7 @@ impl Service<'_> {
     pub(crate) fn reset_ends(&self, connector: &str, id: &str) -> Value {
         let mut record = Value::Null;
         let path = self.of(connector, &format!("/resets/{id}"));
-        let has_ended = wait_until(PATIENCE, || {
+        let has_ended = wait_until(STATE_PATIENCE, || {
             record = self.get(&path).is(200).body;
             ["committed", "cancelled", "failed", "expired"].iter().any(|end| record["state"] == *end)
         });
