@@ -16,7 +16,7 @@ use crate::clock::World;
 use crate::config::Config;
 use crate::connector::{Handle, Phase, Status};
 use crate::daemon::{Daemon, Load};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::server;
 
 /// So long the server may take to end when the program is to stop; it gives requests that were begun less.
@@ -109,6 +109,9 @@ async fn reload(daemon: &Daemon, session: &Session) {
                 changed.changed.len(),
                 changed.removed.len()
             ));
+            for (name, why) in &changed.failed {
+                session.talk.failure(Some(name), &Error::new(ErrorKind::Internal, why.clone()));
+            }
             if !changed.restart.is_empty() {
                 session.talk.line(&format!("counts from the next start on: {}", changed.restart.join(", ")));
             }

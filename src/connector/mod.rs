@@ -231,10 +231,17 @@ impl Connector {
 
     /// Refuses a source that has not seen what the table holds.
     async fn check_source(&mut self, ours: &Ours) -> Result<()> {
-        match self.source.position().await?.latest {
-            Some(latest) => plan::check_not_behind(ours, latest),
-            None => Ok(()),
+        let is_same = ours.stamp.as_ref().is_none_or(|stamp| stamp.source == self.source.fingerprint());
+        if !is_same && self.settings.sink.mode != Mode::Snapshot {
+            // Steps of different histories are not compared; that they differ is what is said next.
+            return Ok(());
         }
+        let Some(latest) = self.source.position().await?.latest else { return Ok(()) };
+        let checked = plan::check_not_behind(ours, latest);
+        if checked.is_err() && is_same {
+            self.source.lost(ours.last_step).await?;
+        }
+        checked
     }
 
     /// What a first load writes: a snapshot, or in mode `follow` no rows at the step before the first change.

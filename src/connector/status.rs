@@ -131,8 +131,19 @@ impl Trouble {
             ErrorKind::Config => "correct the configuration and load it anew",
             ErrorKind::Internal => "see the log, then resume the connector or start the program anew",
         };
-        Self { kind: error.kind(), reason: error.message().to_string(), next_action }
+        Self { kind: error.kind(), reason: with_causes(error), next_action }
     }
+}
+
+/// What `error` said, and what caused it.
+fn with_causes(error: &Error) -> String {
+    let mut said = error.message().to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        said.push_str(&format!("; caused by: {cause}"));
+        next = cause.source();
+    }
+    said
 }
 
 /// How fast a snapshot is written.

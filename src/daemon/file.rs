@@ -1,13 +1,16 @@
 //! The configuration out of a file and the environment.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::config::{Config, Inputs};
 use crate::error::{Error, Result};
 use crate::source::files::parse_column_type;
+
+/// No configuration is longer.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// The configuration in the file `path`, with the environment and the values of `--set`.
 ///
@@ -21,12 +24,17 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
 
 fn read(path: &Path) -> Result<String> {
     let shown = path.display();
-    let bytes = fs::read(path).map_err(|e| match e.kind() {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Error::config(format!(
             "there is no configuration {shown}; write one, or name another with --config or CUTOVER_CONFIG"
         )),
         _ => Error::config(format!("the configuration {shown} cannot be read")).with_source(e),
     })?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(Error::config(format!("the configuration {shown} is longer than {MOST_BYTES} bytes; shorten it")));
+    }
     String::from_utf8(bytes)
         .map_err(|e| Error::config(format!("the configuration {shown} is not UTF-8; save it as such")).with_source(e))
 }

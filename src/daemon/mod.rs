@@ -79,6 +79,8 @@ pub struct Changed {
     pub removed: Vec<String>,
     /// Connectors that were started anew: what the file says of them, or of their view, is another, or they had not started.
     pub changed: Vec<String>,
+    /// Views and connectors that could not be opened or started, each with the reason.
+    pub failed: BTreeMap<String, String>,
     /// Keys of `server` whose new values count from the next start on.
     pub restart: Vec<String>,
 }
@@ -349,9 +351,19 @@ impl Daemon {
             names.push(connector.name.to_string());
             self.write().members.insert(connector.name.clone(), Arc::new(member));
         }
+        changed.failed = self.failures();
         changed.restart = restart(&old.server, &config.server);
         self.write().config = config;
         Ok(changed)
+    }
+
+    /// What is not open or did not start, and why.
+    fn failures(&self) -> BTreeMap<String, String> {
+        let state = self.read();
+        let views = state.views.iter().filter_map(|((p, v), view)| Some((format!("{p}/{v}"), view.trouble()?)));
+        let members = state.members.iter();
+        let members = members.filter_map(|(name, m)| Some((name.to_string(), m.handle().err()?.message().to_string())));
+        views.chain(members).collect()
     }
 
     /// What is wrong with the configuration of a connector that could not be started for it.

@@ -91,7 +91,7 @@ impl PushedView {
     }
 
     fn token(&self, live: &LiveView, step: Step) -> String {
-        format!("{}.{}.{step}", self.config.name, live.id().simple())
+        format!("{}.{}.{step}", self.config.name, live.history())
     }
 
     /// The view as the source of the connector `config`, which is attached: nothing that it lacks is let go of.
@@ -121,7 +121,7 @@ impl PushedView {
 
     /// What a token of this view must name.
     pub(super) fn id(&self) -> Option<String> {
-        Some(self.live.try_read().ok()?.as_ref().ok()?.id().simple().to_string())
+        Some(self.live.try_read().ok()?.as_ref().ok()?.history().to_string())
     }
 
     /// Why it is not open, or takes nothing more.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, HeaderMap, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, Uri};
@@ -178,6 +178,12 @@ pub(super) fn content_type(headers: &HeaderMap) -> Answer<Option<String>> {
 
 /// Refuses a body that is not said to be one of `allowed`: a form on a page can send others without asking.
 pub(super) fn check_content_type(headers: &HeaderMap, allowed: &[&str]) -> Answer<()> {
+    if let Some(encoding) = only(headers, CONTENT_ENCODING)?
+        && !encoding.eq_ignore_ascii_case("identity")
+    {
+        let said = format!("the header Content-Encoding is {encoding:?}; send the body as it is, without one");
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", said));
+    }
     let given = content_type(headers)?;
     if given.as_deref().is_some_and(|given| allowed.contains(&given)) {
         return Ok(());

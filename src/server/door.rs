@@ -114,6 +114,8 @@ async fn connection(
     let bounds = server.bounds;
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // Who has sent all may say so, and still read.
+        .half_close(true)
         .keep_alive(stay == Stay::Long)
         .header_read_timeout(bounds.patience)
         .max_headers(HEADERS)

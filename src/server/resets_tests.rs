@@ -220,7 +220,10 @@ async fn the_file_decides_which_connectors_there_are() {
     assert_eq!(delete().await.0, 204);
     assert_eq!(served.get(&path).await.0, 404);
     let (status, changed) = served.post("/v1/reload").await;
-    assert_eq!((status.as_u16(), changed), (200, json!({ "added": [], "removed": [], "changed": [], "restart": [] })));
+    assert_eq!(
+        (status.as_u16(), changed),
+        (200, json!({ "added": [], "removed": [], "changed": [], "failed": {}, "restart": [] }))
+    );
     assert_eq!(served.get(LAKE).await.1["generation"], 1, "the other one goes on");
 }
 

@@ -63,6 +63,13 @@ pub trait Source: Send {
     /// The next changes after step `after`, in the columns of `view`.
     async fn changes(&mut self, after: Step, view: &View) -> Result<Next>;
 
+    /// A table of this very history has `step`, which is after all that the source has: the source lost steps, and those that
+    /// it numbers from here on are others. One that can tell histories apart begins another.
+    async fn lost(&mut self, step: Step) -> Result<()> {
+        let _ = step;
+        Ok(())
+    }
+
     /// Everything up to `step` is safe: the source may forget it.
     async fn acknowledge(&mut self, step: Step) -> Result<()>;
 }

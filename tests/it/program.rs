@@ -39,6 +39,7 @@ pub(crate) fn size(name: &str, otherwise: u64) -> u64 {
 }
 
 /// Numbers that follow from a seed.
+#[derive(Clone)]
 pub(crate) struct Chance {
     pub(crate) seed: u64,
     state: u64,

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use uuid::Uuid;
 
 pub use operations::{Current, Operations};
 pub use places::{Place, WhenFull};
@@ -78,6 +77,8 @@ pub struct Standing {
 struct Shared {
     view: View,
     fingerprint: String,
+    /// What tells this history of the view from others.
+    history: String,
     log: StepLog,
     pins: Option<Pins>,
     told: watch::Receiver<Told>,
@@ -109,17 +110,21 @@ impl LiveView {
     pub fn open(settings: PushSettings, disk: Arc<dyn Disk>, ids: &Ids) -> Result<Self> {
         let PushSettings { view, log: directory, store, limits, register, connectors } = settings;
         let (log, _) = StepLog::open(&directory, Step::ZERO, limits, Arc::clone(&disk), ids)?;
-        let (register, detached) = Register::open(&register, disk)?;
+        let (register, kept) = Register::open(&register, disk)?;
         let store = store.map(|path| owner::opened(&path, &view, &log)).transpose()?;
         let pins = store.as_ref().map(|store| store.pins().clone());
-        let fingerprint = format!("push:{}", log.id());
-        let mut places = Places::new(detached);
+        let history = kept.history.clone().unwrap_or_else(|| log.id().simple().to_string());
+        let fingerprint = match kept.history {
+            Some(history) => format!("push:{history}"),
+            None => format!("push:{}", log.id()),
+        };
+        let mut places = Places::new(kept.detached);
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
         let (told, listening) = watch::channel(Told { rows, places, broken: None });
-        let shared = Arc::new(Shared { view, fingerprint, log, pins, told: listening.clone() });
+        let shared = Arc::new(Shared { view, fingerprint, history, log, pins, told: listening.clone() });
         let (requests, received) = mpsc::channel(QUEUE);
-        let owner = Owner::new(Arc::clone(&shared), store, limits, register, told);
+        let owner = Owner::new(Arc::clone(&shared), store, limits, register, ids.draw(), told);
         let owner = std::thread::Builder::new()
             .name("push".into())
             .spawn(move || owner.run(received))
@@ -156,9 +161,9 @@ impl LiveView {
         PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), connector)
     }
 
-    /// The id of its step log, which another life of the view does not have.
-    pub fn id(&self) -> Uuid {
-        self.shared.log.id()
+    /// What tells this history of the view from others.
+    pub fn history(&self) -> &str {
+        &self.shared.history
     }
 
     /// Why it takes no pushes any more, until it is opened again.

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::operations::{Operations, check};
 use super::places::{Places, WhenFull};
-use super::register::Register;
+use super::register::{Kept, Register};
 use super::{Shared, Told};
 use crate::error::{Error, ErrorKind, Result, guarded};
 use crate::schema::View;
@@ -29,6 +29,8 @@ pub(super) enum Request {
     Push(Push),
     Attach(String, WhenFull, oneshot::Sender<()>),
     Detach(String, oneshot::Sender<Result<()>>),
+    /// A connector's table has this step, and the log ends before.
+    Lost(String, Step, oneshot::Sender<Result<()>>),
     /// Who takes a snapshot misses nothing before it.
     TakeBack(String, oneshot::Sender<Result<()>>),
     Acknowledge(String, Step, oneshot::Sender<Result<()>>),
@@ -61,6 +63,8 @@ pub(super) struct Owner {
     unsynced: u64,
     limits: Limits,
     register: Register,
+    /// What another history of the view would be called.
+    next_history: String,
     told: watch::Sender<Told>,
 }
 
@@ -84,7 +88,8 @@ pub(super) fn opened(directory: &Path, view: &View, log: &StepLog) -> Result<Vie
 fn catch_up(store: &mut ViewStore, log: &StepLog) -> Result<()> {
     let (step, last) = (store.step(), log.stand().last);
     if step > last {
-        return Err(Error::corrupt(format!(
+        // Rows are written after the log is sure of their step, so they are no cache here but the proof. They stay.
+        return Err(Error::continuity_lost(format!(
             "the rows in {} are those of step {step}, and the step log ends at {last}: it has lost steps; remove both, push the view anew, then reset its connectors",
             store.directory().display()
         )));
@@ -110,9 +115,10 @@ impl Owner {
         store: Option<ViewStore>,
         limits: Limits,
         register: Register,
+        next_history: String,
         told: watch::Sender<Told>,
     ) -> Self {
-        Self { shared, store, broken: None, unsynced: 0, limits, register, told }
+        Self { shared, store, broken: None, unsynced: 0, limits, register, next_history, told }
     }
 
     /// Serves until nobody can ask any more.
@@ -131,6 +137,12 @@ impl Owner {
                 Request::TakeBack(name, reply) => {
                     let _ = reply.send(self.change_detached(|places| places.take_back(&name)));
                 }
+                Request::Lost(name, step, reply) => {
+                    let _ = reply.send(self.has_lost(&name, step));
+                }
+                Request::Acknowledge(name, step, reply) if step > self.shared.log.stand().last => {
+                    let _ = reply.send(self.has_lost(&name, step));
+                }
                 Request::Acknowledge(name, step, reply) => {
                     self.told.send_modify(|told| told.places.acknowledge(&name, step));
                     let _ = reply.send(self.let_go());
@@ -147,10 +159,33 @@ impl Owner {
     fn change_detached(&mut self, change: impl FnOnce(&mut Places) -> bool) -> Result<()> {
         let mut places = self.told.borrow().places.clone();
         if change(&mut places) {
-            self.register.write(places.detached())?;
+            self.register.write(&Kept { history: self.history(), detached: places.detached().clone() })?;
         }
         self.told.send_modify(|told| told.places = places);
         Ok(())
+    }
+
+    /// The history that is written down.
+    fn history(&self) -> Option<String> {
+        let own = &self.shared.history;
+        (*own != self.shared.log.id().simple().to_string()).then(|| own.clone())
+    }
+
+    /// A table has a step that the log has not: the log was taken back, or its end was lost. Other steps must not get those
+    /// numbers within this history, so it ends here, and the view begins another when it is opened again.
+    fn has_lost(&mut self, connector: &str, step: Step) -> Result<()> {
+        let last = self.shared.log.stand().last;
+        if self.broken.is_none() {
+            let detached = self.told.borrow().places.detached().clone();
+            self.register.write(&Kept { history: Some(self.next_history.clone()), detached })?;
+            let broken = format!(
+                "the table of the connector {connector} has step {step}, and the step log ends at {last}: it has lost steps that were answered; load the configuration anew, which begins another history of the view, push what is missing, and reset its connectors"
+            );
+            tracing::error!(event = "steps_lost", view = self.shared.view.name(), error = %broken, "a view takes no more steps");
+            self.told.send_modify(|told| told.broken = Some(broken.clone()));
+            self.broken = Some(broken);
+        }
+        Err(Error::continuity_lost(self.broken.clone().unwrap_or_default()))
     }
 
     /// Answers a push and those behind it that follow it; gives back the first request that does not.

@@ -190,6 +190,10 @@ impl Source for PushSource {
         }
     }
 
+    async fn lost(&mut self, step: Step) -> Result<()> {
+        ask(&self.shared, &self.requests, |reply| Request::Lost(self.connector.clone(), step, reply)).await
+    }
+
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
         ask(&self.shared, &self.requests, |reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
     }

@@ -1,4 +1,5 @@
-//! Which connectors were detached, on disk: a restart does not attach them again as if they had missed nothing.
+//! What a pushed view must not forget beside its steps: which connectors were detached, so that a restart does not attach them
+//! as if they had missed nothing, and which history it is, since a log that lost steps gives their numbers to others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,18 @@ pub struct Detached {
 #[derive(Serialize, Deserialize)]
 struct Form {
     v: u64,
-    detached: BTreeMap<String, Detached>,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+/// What stands in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// The history, where it is not that of the log's beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<String>,
+    /// The connectors that were detached.
+    pub(super) detached: BTreeMap<String, Detached>,
 }
 
 /// The file in which they stand; there is none where nobody ever was.
@@ -38,11 +50,11 @@ pub(super) struct Register {
 
 impl Register {
     /// The file `path`, and what it holds. Corrupt: it holds something else.
-    pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, BTreeMap<String, Detached>)> {
+    pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, Kept)> {
         let register = Self { path: path.to_path_buf(), disk };
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((register, BTreeMap::new())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((register, Kept::default())),
             Err(e) => return Err(register.failed("read", e)),
         };
         let damaged = || {
@@ -52,13 +64,13 @@ impl Register {
             ))
         };
         let form: Form = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
-        if form.v == VERSION { Ok((register, form.detached)) } else { Err(damaged()) }
+        if form.v == VERSION { Ok((register, form.kept)) } else { Err(damaged()) }
     }
 
     /// Replaces what the file holds; it is durable when this returns without an error.
-    pub(super) fn write(&self, detached: &BTreeMap<String, Detached>) -> Result<()> {
-        let text = serde_json::to_vec(&Form { v: VERSION, detached: detached.clone() })
-            .map_err(|e| Error::internal("detached connectors were not encoded").with_source(e))?;
+    pub(super) fn write(&self, kept: &Kept) -> Result<()> {
+        let text = serde_json::to_vec(&Form { v: VERSION, kept: kept.clone() })
+            .map_err(|e| Error::internal("what a view keeps was not encoded").with_source(e))?;
         let staged = self.path.with_extension("tmp");
         let written = (|| {
             match self.disk.remove(&staged) {

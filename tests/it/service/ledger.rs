@@ -22,6 +22,7 @@ pub(crate) struct Row {
 type Change = (i64, &'static str, Option<Row>);
 
 /// Every step of a view. No two changes of a step have the same key.
+#[derive(Clone)]
 pub(crate) struct Ledger {
     pub(crate) chance: Chance,
     /// The rows after the last step.

@@ -295,3 +295,70 @@ fn a_token_that_is_taken_away_counts_no_more() {
     assert_eq!((asked(&service, "ada"), service.get("/v1/pipelines").status), (401, 401));
     service.stop();
 }
+
+fn copied(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copied(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn a_data_directory_that_is_taken_back_is_another_history_and_never_goes_on_as_the_same() {
+    const TEST: &str = "a_data_directory_that_is_taken_back_is_another_history_and_never_goes_on_as_the_same";
+    let home = Home::new(&connector("lake", ""));
+    let mut ledger = Ledger::new(Chance::new(TEST));
+    let seed = ledger.chance.seed;
+    let service = home.start();
+    load(&service, &mut ledger, 50);
+    service.arrives("lake", &ledger);
+    service.stop();
+    let (data, old) = (home.path("data"), home.path("old"));
+    copied(&data, &old);
+    let mut lost = ledger.clone();
+    let service = home.start();
+    for _ in 0..5 {
+        let lines = lost.change(20);
+        service.push(lost.step(), lines);
+    }
+    service.arrives("lake", &lost);
+    service.stop();
+    let versions = home.stamps("lake").len();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&old, &data).unwrap();
+
+    let service = home.start();
+    let status = service.wait("lake", "lost", |s| s["state"] == "continuity_lost");
+    assert!(status["trouble"]["reason"].as_str().unwrap().contains("lost steps"), "{status}; seed {seed}");
+    // Those steps are not given out again within this history, nor does anybody's resume make it whole.
+    let lines = ledger.insert(7);
+    let refused = service.try_push(ledger.step(), lines.clone()).unwrap().is(503);
+    assert!(refused.body["detail"].as_str().unwrap().contains("lost steps"), "{refused:?}; seed {seed}");
+    service.call(&service.of("lake", "/resume")).is(200);
+    service.wait("lake", "lost", |s| s["state"] == "continuity_lost");
+    assert_eq!(service.get("/v1/health").status, 503);
+
+    service.call("/v1/reload").is(200);
+    service.push(ledger.step(), lines);
+    for _ in 0..10 {
+        let lines = ledger.change(20);
+        service.push(ledger.step(), lines);
+    }
+    service.call(&service.of("lake", "/resume")).is(200);
+    service.wait("lake", "lost", |s| s["state"] == "continuity_lost");
+    assert_eq!(home.stamps("lake").len(), versions, "nothing was appended; seed {seed}");
+    let record = service.reset("lake", json!({"reason": TEST}));
+    assert_eq!(record["state"], "committed", "{record}");
+    service.arrives("lake", &ledger);
+    service.stop();
+    home.run(&["verify", "lake", "--deep"]).ended(0, seed);
+    assert!(ledger.is(&home.run(&["state", "lake"]).ended(0, seed).stdout), "the table is not the view; seed {seed}");
+    // It is so after a restart, too.
+    let service = home.start();
+    service.arrives("lake", &ledger);
+    service.stop();
+}
