@@ -231,14 +231,14 @@ impl Connector {
 
     /// Refuses a source that has not seen what the table holds.
     async fn check_source(&mut self, ours: &Ours) -> Result<()> {
-        let is_same = ours.stamp.as_ref().is_none_or(|stamp| stamp.source == self.source.fingerprint());
-        if !is_same && self.settings.sink.mode != Mode::Snapshot {
+        let is_same = ours.stamp.as_ref().map(|stamp| stamp.source == self.source.fingerprint());
+        if is_same == Some(false) && self.settings.sink.mode != Mode::Snapshot {
             // Steps of different histories are not compared; that they differ is what is said next.
             return Ok(());
         }
         let Some(latest) = self.source.position().await?.latest else { return Ok(()) };
         let checked = plan::check_not_behind(ours, latest);
-        if checked.is_err() && is_same {
+        if checked.is_err() && is_same == Some(true) {
             self.source.lost(ours.last_step).await?;
         }
         checked
