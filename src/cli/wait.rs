@@ -12,6 +12,7 @@ use super::show::parse_step;
 use super::{Print, Session, names, text};
 use crate::clock::World;
 use crate::config;
+use crate::daemon::parse_token;
 use crate::error::{Error, ErrorKind, Result};
 use crate::step::Step;
 
@@ -123,11 +124,8 @@ async fn look(client: &Client, name: &str, step: Step, token: Option<&str>) -> R
 /// The step of a token, which names its view, the view's life and the step.
 fn step_of(token: &str, name: &str) -> Result<Step> {
     let view = name.split('/').nth(1).unwrap_or_default();
-    let step = token.strip_prefix(view).and_then(|rest| rest.strip_prefix('.')).and_then(|rest| {
-        let (life, step) = rest.split_once('.')?;
-        (!life.is_empty()).then_some(step)?.parse().ok()
-    });
-    step.and_then(|step| Step::new(step).ok()).ok_or_else(|| {
+    let parsed = parse_token(token).filter(|(of, life, _)| *of == view && !life.is_empty());
+    parsed.map(|(_, _, step)| step).ok_or_else(|| {
         Error::refused(format!(
             "the token is none of the view that {name} delivers; take the one that a push to it gave"
         ))

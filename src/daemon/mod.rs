@@ -399,7 +399,7 @@ fn is_of(connector: &ConnectorConfig, view: &ViewConfig) -> bool {
 }
 
 /// The view, its life and the step that a token names.
-fn parse_token(token: &str) -> Option<(&str, &str, Step)> {
+pub(crate) fn parse_token(token: &str) -> Option<(&str, &str, Step)> {
     let (rest, step) = token.rsplit_once('.')?;
     let (view, id) = rest.rsplit_once('.')?;
     Some((view, id, Step::new(step.parse().ok()?).ok()?))

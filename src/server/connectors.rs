@@ -14,7 +14,7 @@ use super::input::{Bare, Place, Query};
 use super::pipelines::{apply, nothing_called};
 use super::problem::{Answer, Problem};
 use crate::config::{ConnectorName, nearest};
-use crate::connector::{Handle, Phase};
+use crate::connector::{Handle, Phase, Refusal};
 use crate::daemon::{ConnectorReport, Daemon};
 use crate::error::ErrorKind;
 
@@ -73,8 +73,7 @@ pub(super) async fn pause(
 ) -> Answer<Json<ConnectorReport>> {
     let name = place.connector()?;
     let paused = handle(&server.daemon, &name)?.pause(caller.who).await;
-    paused.map_err(|refusal| Problem::of_refusal(refusal, &name.to_string()))?;
-    report(&server.daemon, &name).map(Json)
+    shown(&server.daemon, &name, paused)
 }
 
 pub(super) async fn resume(
@@ -85,8 +84,13 @@ pub(super) async fn resume(
 ) -> Answer<Json<ConnectorReport>> {
     let name = place.connector()?;
     let resumed = handle(&server.daemon, &name)?.resume(caller.who).await;
-    resumed.map_err(|refusal| Problem::of_refusal(refusal, &name.to_string()))?;
-    report(&server.daemon, &name).map(Json)
+    shown(&server.daemon, &name, resumed)
+}
+
+/// The connector after a call, or why the call was refused.
+fn shown(daemon: &Daemon, name: &ConnectorName, called: Result<(), Refusal>) -> Answer<Json<ConnectorReport>> {
+    called.map_err(|refusal| Problem::of_refusal(refusal, &name.to_string()))?;
+    report(daemon, name).map(Json)
 }
 
 /// Takes a connector up that the configuration's file names. Where it delivers to, the file says, never a request.
