@@ -168,42 +168,30 @@ fn a_full_log_holds_pushes_back_and_goes_on_by_itself() {
     const TEST: &str = "a_full_log_holds_pushes_back_and_goes_on_by_itself";
     let small = "[pipelines.p.views.rows.step_log]\nmax_bytes = \"4MiB\"\n";
     let home = Home::new(&format!("{small}{}", connector("lake", "")));
-    let mut ledger = Ledger::new(Chance::new(TEST));
-    let service = home.start();
-    load(&service, &mut ledger, 100);
-    service.arrives("lake", &ledger);
-    service.call(&service.of("lake", "/pause")).is(200);
-    let (held, lines) = loop {
-        let lines = ledger.change(2000);
-        let answer = service.try_push(ledger.step(), lines.clone()).unwrap();
-        if answer.status != 200 {
-            break (answer, lines);
-        }
-        assert!(ledger.step() < 5000, "the log is never full");
-    };
-    assert_eq!(held.status, 503, "{held:?}");
-    assert!(held.header("retry-after").is_some(), "{held:?}");
+    let (service, ledger, lines) = filled(&home, TEST, &["lake"]);
     service.call(&service.of("lake", "/resume")).is(200);
     // The same request, as its sender is told to.
-    let goes_on = || wait_until(PATIENCE, || service.try_push(ledger.step(), lines.clone()).unwrap().status == 200);
-    assert!(goes_on(), "{}", service.status("lake"));
+    goes_on(&service, &ledger, &lines);
     service.arrives("lake", &ledger);
     service.stop();
     home.check("lake", &ledger);
 }
 
-/// A daemon whose log is full because `lake` is paused, and the lines that it does not take.
-fn filled<'a>(home: &'a Home, test: &str) -> (Service<'a>, Ledger, String) {
+/// A daemon with connectors of these names whose log is full because `lake` is paused, and the lines that it does not take.
+fn filled<'a>(home: &'a Home, test: &str, names: &[&str]) -> (Service<'a>, Ledger, String) {
     let service = home.start();
     let mut ledger = Ledger::new(Chance::new(test));
     load(&service, &mut ledger, 100);
-    for name in ["lake", "other"] {
+    for name in names {
         service.arrives(name, &ledger);
     }
     service.call(&service.of("lake", "/pause")).is(200);
     loop {
         let lines = ledger.change(2000);
-        if service.try_push(ledger.step(), lines.clone()).unwrap().status == 503 {
+        let answer = service.try_push(ledger.step(), lines.clone()).unwrap();
+        if answer.status != 200 {
+            assert_eq!(answer.status, 503, "{answer:?}");
+            assert!(answer.header("retry-after").is_some(), "{answer:?}");
             return (service, ledger, lines);
         }
         assert!(ledger.step() < 5000, "the log is never full");
@@ -225,7 +213,8 @@ fn two_on_a_small_log() -> Home {
 #[test]
 fn a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it() {
     let home = two_on_a_small_log();
-    let (service, ledger, lines) = filled(&home, "a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it");
+    let (service, ledger, lines) =
+        filled(&home, "a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it", &TWO_ON_A_SMALL_LOG);
     // The reset loads the state at the last step, behind which there is nothing to append.
     let accepted = service.post(&service.of("lake", "/reset"), json!({})).is(202).body;
     service.reset_ends("lake", accepted["id"].as_str().unwrap());
@@ -239,7 +228,7 @@ fn a_full_log_goes_on_after_a_reset_of_the_connector_that_held_it() {
 #[test]
 fn a_full_log_goes_on_after_a_restart() {
     let home = two_on_a_small_log();
-    let (service, ledger, lines) = filled(&home, "a_full_log_goes_on_after_a_restart");
+    let (service, ledger, lines) = filled(&home, "a_full_log_goes_on_after_a_restart", &TWO_ON_A_SMALL_LOG);
     drop(service);
     let service = home.start();
     service.call(&service.of("lake", "/resume")).is(200);
