@@ -43,17 +43,17 @@ impl ErrorKind {
     }
 
     /// The name that JSON output and logs show.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         self.row().0
     }
 
     /// The status of an HTTP answer to a request that ended so.
-    pub fn http_status(self) -> u16 {
+    pub const fn http_status(self) -> u16 {
         self.row().3
     }
 
     /// The one table that maps kinds to everything outside: name, exit code, retry, HTTP status.
-    fn row(self) -> (&'static str, u8, bool, u16) {
+    const fn row(self) -> (&'static str, u8, bool, u16) {
         match self {
             Self::Unavailable => ("unavailable", 75, true, 503),
             Self::Fenced => ("fenced", 6, false, 409),

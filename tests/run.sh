@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests; arguments go to `cargo test`. The readers that check tables live in a Python virtual environment,
+# Runs the tests; arguments go to `cargo test`. The readers that check tables, and what attacks the daemon, live in a Python virtual environment,
 # made once in $CUTOVER_VENV (default target/readers-venv) and again when their pinned versions change.
 set -euo pipefail
 cd "$(dirname "$0")/.."

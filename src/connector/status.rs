@@ -13,7 +13,8 @@ use crate::sink::Progress;
 use crate::step::Step;
 
 /// What a connector is doing. Set by the connector alone; not persisted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, schemars::JsonSchema)]
+#[schemars(rename_all = "snake_case")]
 pub enum Phase {
     /// It looks at source and table.
     #[default]

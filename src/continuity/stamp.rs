@@ -69,7 +69,7 @@ pub fn row_columns() -> &'static [FieldRef; 3] {
 }
 
 /// What a connector delivers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// The whole state at one step, then every later change.

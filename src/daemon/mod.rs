@@ -71,7 +71,7 @@ enum Life {
 }
 
 /// What loading the configuration anew changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Changed {
     /// Connectors that run since.
     pub added: Vec<String>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::member::patience;
@@ -9,6 +10,7 @@ use super::views::PushedView;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
+use crate::continuity::stamp::Mode;
 use crate::error::Error;
 use crate::step::Step;
 
@@ -16,7 +18,7 @@ use crate::step::Step;
 const SCHEMA: &str = "cutover.status/1";
 
 /// How something does, the worst last: a pipeline does as its worst connector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// It delivers, or has delivered all.
@@ -28,7 +30,8 @@ pub enum Health {
 }
 
 /// A pipeline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Pipeline")]
 pub struct PipelineReport {
     /// Its name.
     pub name: String,
@@ -44,7 +47,8 @@ impl PipelineReport {
 }
 
 /// A view.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "View")]
 pub struct ViewReport {
     /// Its name.
     pub name: String,
@@ -88,7 +92,8 @@ impl ViewReport {
 }
 
 /// A step log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StepLog")]
 pub struct StepLogReport {
     /// The step before the first one that it holds.
     pub earliest: u64,
@@ -101,17 +106,23 @@ pub struct StepLogReport {
 }
 
 /// A connector.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Connector")]
 pub struct ConnectorReport {
     /// The name and version of this form.
+    #[schemars(example = &"cutover.status/1")]
     pub schema: String,
     /// The full name, `pipeline/view/connector`.
+    #[schemars(example = &"shop/prices/lake")]
     pub name: String,
     /// `follow`, `snapshot_and_follow` or `snapshot`.
+    #[schemars(with = "Mode")]
     pub mode: String,
     /// The table.
+    #[schemars(example = &"s3://lake/prices")]
     pub uri: String,
     /// What it is doing.
+    #[schemars(with = "Phase")]
     pub state: String,
     /// Since when, in milliseconds since 1970 UTC.
     pub since: Option<i64>,
@@ -146,7 +157,8 @@ pub struct ConnectorReport {
 }
 
 /// What is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Trouble")]
 pub struct TroubleReport {
     /// The name of the error's kind.
     pub code: String,
@@ -157,7 +169,8 @@ pub struct TroubleReport {
 }
 
 /// A snapshot that is being written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Snapshot")]
 pub struct SnapshotReport {
     /// Its step.
     pub step: Option<u64>,
@@ -174,7 +187,8 @@ pub struct SnapshotReport {
 }
 
 /// A connector's place in a step log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Place")]
 pub struct PlaceReport {
     /// The last step that it has said to have.
     pub acknowledged: Option<u64>,

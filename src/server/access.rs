@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, HeaderMap, HeaderName, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use subtle::ConstantTimeEq;
@@ -17,8 +17,12 @@ use super::Server;
 use super::problem::{Answer, Problem};
 use crate::config::{Role, ServerConfig};
 
-/// What probes ask without a token.
-const OPEN: [&str; 2] = ["/livez", "/readyz"];
+/// By which browsers say where a request comes from, what it is for, and what becomes of its answer.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
+/// What is asked without a token: by probes, and by those who look for how to ask.
+pub(super) const OPEN: [&str; 3] = ["/livez", "/readyz", "/openapi.json"];
 
 /// Both ends of the connection on which a request came.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +58,7 @@ pub(super) async fn enter(State(server): State<Arc<Server>>, mut request: Reques
     let Some(ends) = request.extensions().get::<Ends>().copied() else { return Err(unknown()) };
     let config = server.daemon.config();
     check_host(request.headers(), request.uri(), ends, &config.server)?;
+    check_site(request.method(), request.headers())?;
     // The last token that is taken away opens nothing before the next start, which looks at the address too.
     let is_open = server.config.tokens.is_empty() && config.server.tokens.is_empty();
     let caller = if is_open { anonymous(ends) } else { caller(request.headers(), &config.server)? };
@@ -143,6 +148,20 @@ fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, config: &ServerConfig)
             Err(Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", said))
         }
         _ => Ok(()),
+    }
+}
+
+/// Browsers name no origin where a page of another site has them fetch an image, a script or a frame. A link may lead here:
+/// who follows it sees an answer, and the page that has the link does not.
+fn check_site(method: &Method, headers: &HeaderMap) -> Answer<()> {
+    let is_navigation = only(headers, MODE)? == Some("navigate") && only(headers, DESTINATION)? == Some("document");
+    match only(headers, SITE)? {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if is_navigation && matches!(*method, Method::GET | Method::HEAD) => Ok(()),
+        Some(site) => {
+            let said = format!("a page of another origin ({site:?}) may not have a browser ask for this");
+            Err(Problem::new(StatusCode::FORBIDDEN, "origin_not_allowed", said))
+        }
     }
 }
 

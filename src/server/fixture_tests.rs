@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{Bounds, serve_within};
+use super::answers::Judged;
+use super::{Bounds, Server, door, router};
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig, ConnectorName, DeltaConfig, ServerConfig, SourceConfig, ViewConfig};
 use crate::connector::{Backoff, BreakerSettings, CommitBounds, OnContinuityLoss, Status};
@@ -97,6 +98,7 @@ pub(super) struct Served {
     client: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Result<()>>,
+    _judged: Judged,
 }
 
 impl Served {
@@ -120,9 +122,12 @@ impl Served {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
-        let served = tokio::spawn(serve_within(Arc::clone(&daemon), listener, stopped, bounds));
+        let server = Arc::new(Server::new(Arc::clone(&daemon), bounds));
+        let judged = Judged::default();
+        let router = judged.over(router(Arc::clone(&server)));
+        let served = tokio::spawn(door::open(server, router, listener, stopped));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { home, daemon, address, file, client, stop: Some(stop), served }
+        Self { home, daemon, address, file, client, stop: Some(stop), served, _judged: judged }
     }
 
     pub(super) fn ask(&self, method: Method, path: &str) -> RequestBuilder {
@@ -243,17 +248,20 @@ impl Raw {
 
     /// The next answer; its body must have a length.
     pub(super) fn answer(&mut self) -> (u16, Value) {
-        let head = self.head();
+        let (_, status, body) = self.answer_with_head();
+        (status, body)
+    }
+
+    /// The same, and its head before it.
+    pub(super) fn answer_with_head(&mut self) -> (String, u16, Value) {
+        let head = self.head().to_ascii_lowercase();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let length = head.to_ascii_lowercase();
-        let length = length
-            .split("content-length: ")
-            .nth(1)
-            .map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
+        let length =
+            head.split("content-length: ").nth(1).map_or(0, |rest| rest.split("\r\n").next().unwrap().parse().unwrap());
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
         let text = String::from_utf8(body).unwrap();
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        (head, status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
     /// What else arrives until the other side closes.

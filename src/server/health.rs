@@ -6,18 +6,41 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Server;
 use super::access::Caller;
+use super::call::{Call, Content, Fault, Reply, Shape};
 use super::input::Bare;
 use super::problem::Problem;
+use crate::config::Role;
 use crate::connector::Phase;
 use crate::daemon::{ConnectorReport, Health, PipelineReport};
+
+const TEXT: Content = Content::new("text/plain; charset=utf-8", Shape::Text);
+
+pub(super) const LIVE: Call = Call {
+    id: "get_livez",
+    about: "Whether the process lives.",
+    replies: &[Reply::new(200, TEXT, "It does.")],
+    ..Call::BLANK
+};
 
 pub(super) async fn live(_: Bare) -> &'static str {
     "live\n"
 }
+
+pub(super) const READY: Call = Call {
+    id: "get_readyz",
+    about: "Whether all connectors have started, whatever their health.",
+    replies: &[Reply::new(200, TEXT, "They have.")],
+    faults: &[&[
+        Fault::new(503, "starting", "some are starting; `reasons` says which to those who may see").with(&["reasons"])
+    ]],
+    ..Call::BLANK
+};
 
 /// Ready once no connector is starting, whatever its health: a process that is sent away for a table's sake helps nobody.
 pub(super) async fn ready(State(server): State<Arc<Server>>, caller: Caller, _: Bare) -> Response {
@@ -35,34 +58,99 @@ pub(super) async fn ready(State(server): State<Arc<Server>>, caller: Caller, _: 
     problem.into_response()
 }
 
+/// How everything does.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct HealthReport {
+    /// The worst below.
+    health: Health,
+    /// Every pipeline.
+    pipelines: Vec<PipelineHealth>,
+}
+
+/// How a pipeline does.
+#[derive(Serialize, JsonSchema)]
+struct PipelineHealth {
+    /// Its name.
+    name: String,
+    /// The worst below.
+    health: Health,
+    /// What is not healthy.
+    reasons: Vec<Reason>,
+}
+
+/// What is not healthy.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Reason {
+    /// A view that is not open.
+    View {
+        /// Its full name, `pipeline/view`.
+        view: String,
+        /// How it does.
+        health: Health,
+        /// Why it is not open.
+        reason: String,
+    },
+    /// A connector.
+    Connector {
+        /// Its full name, `pipeline/view/connector`.
+        connector: String,
+        /// How it does.
+        health: Health,
+        /// What it is doing.
+        #[schemars(with = "Phase")]
+        state: String,
+        /// Since when, in milliseconds since 1970 UTC.
+        since: Option<i64>,
+        /// The name of the error's kind.
+        code: Option<String>,
+        /// What the error said.
+        reason: Option<String>,
+        /// What helps.
+        next_action: Option<String>,
+    },
+}
+
+pub(super) const WORST: Call = Call {
+    id: "get_health",
+    about: "The worst of all, and what is wrong where something is.",
+    role: Some(Role::Read),
+    replies: &[
+        Reply::json::<HealthReport>(200, "All is healthy, or what is not passes by itself or is wanted."),
+        Reply::json::<HealthReport>(503, "Something is unhealthy: it needs somebody."),
+    ],
+    ..Call::BLANK
+};
+
 /// The worst of all, and what is wrong where something is.
 pub(super) async fn worst(State(server): State<Arc<Server>>, _: Bare) -> Response {
     let pipelines = server.daemon.pipelines();
     let worst = pipelines.iter().map(PipelineReport::health).max().unwrap_or(Health::Healthy);
     let status = if worst == Health::Unhealthy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let pipelines: Vec<Value> = pipelines.iter().map(pipeline).collect();
-    (status, Json(json!({ "health": worst, "pipelines": pipelines }))).into_response()
+    let pipelines = pipelines.iter().map(pipeline).collect();
+    (status, Json(HealthReport { health: worst, pipelines })).into_response()
 }
 
-fn pipeline(pipeline: &PipelineReport) -> Value {
+fn pipeline(pipeline: &PipelineReport) -> PipelineHealth {
     let views = pipeline.views.iter().filter_map(|view| {
-        let reason = view.trouble.as_ref()?;
-        Some(json!({ "view": format!("{}/{}", pipeline.name, view.name), "health": Health::Unhealthy, "reason": reason }))
+        let view_name = format!("{}/{}", pipeline.name, view.name);
+        let reason = view.trouble.clone()?;
+        Some(Reason::View { view: view_name, health: Health::Unhealthy, reason })
     });
     let ill = connectors(std::slice::from_ref(pipeline)).filter(|c| c.health != Health::Healthy);
-    let ill = ill.map(|c| {
-        let trouble = c.trouble.as_ref();
-        json!({
-            "connector": c.name,
-            "health": c.health,
-            "state": c.state,
-            "since": c.since,
-            "code": trouble.map(|t| &t.code),
-            "reason": trouble.map(|t| &t.reason),
-            "next_action": trouble.map(|t| &t.next_action),
-        })
+    let ill = ill.cloned().map(|c| {
+        let trouble = c.trouble;
+        Reason::Connector {
+            connector: c.name,
+            health: c.health,
+            state: c.state,
+            since: c.since,
+            code: trouble.as_ref().map(|t| t.code.clone()),
+            reason: trouble.as_ref().map(|t| t.reason.clone()),
+            next_action: trouble.map(|t| t.next_action),
+        }
     });
-    json!({ "name": pipeline.name, "health": pipeline.health(), "reasons": views.chain(ill).collect::<Vec<_>>() })
+    PipelineHealth { name: pipeline.name.clone(), health: pipeline.health(), reasons: views.chain(ill).collect() }
 }
 
 fn connectors(pipelines: &[PipelineReport]) -> impl Iterator<Item = &ConnectorReport> {

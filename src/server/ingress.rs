@@ -9,24 +9,90 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Server;
 use super::access::check_content_type;
+use super::call::{self, BODIES, Body as Sent, Call, Content, Fault, Key, Need, Reply, Shape};
 use super::input::{Place, Query};
 use super::intake::{Intake, Lines, Rest};
 use super::pipelines::{find, nothing_called};
 use super::problem::{Answer, Problem};
-use crate::config::nearest;
+use crate::config::{Role, nearest};
 use crate::daemon::Pushed;
 use crate::error::{Error, ErrorKind};
 use crate::ingest::Format;
 use crate::step::Step;
 use crate::steplog::{self, At};
 
-const TEXT: &[&str] = &["application/x-ndjson", "application/json"];
-const ARROW: &[&str] = &["application/vnd.apache.arrow.stream"];
+const NDJSON: &str = "application/x-ndjson";
+const JSON: &str = "application/json";
+const ARROW: &str = "application/vnd.apache.arrow.stream";
 const REMEDY_OTHER: &str = "the log keeps what it has; send this under the step that follows its last one";
+
+/// A step that is stored.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PushReport {
+    /// For `completion_status`.
+    token: String,
+    /// The step that the request became.
+    step: u64,
+    /// Whether it was stored before: the same request was sent again.
+    already_applied: bool,
+}
+
+pub(super) const PUSH: Call = Call {
+    id: "push_changes",
+    about: "Push changes: one request is one step, stored durably, or nothing of it.",
+    more: "The same step sent again with the same content is `already_applied`, so a request whose answer was lost is sent \
+        again under its step. Nothing of a request is stored that is answered by a problem; only after `unavailable` and \
+        `no_space` that may be open.",
+    role: Some(Role::Push),
+    query: &[
+        Key::required(
+            "format",
+            call::Value::Word(&["ndjson", "arrow", "json"]),
+            "How the body is written: an object a line (`json` is Feldera's word for it), or a stream of Arrow IPC.",
+        ),
+        Key::optional(
+            "update_format",
+            call::Value::Word(&["insert_delete", "raw", "debezium"]),
+            "Of text: what a line is; `insert_delete` without it.",
+        ),
+        Key::optional("array", call::Value::Word(&["false"]), "Of text: Feldera's; an array is not read."),
+        Key::optional("step", call::Value::Step, "The step that it is to become; without it, the one after the last."),
+        Key::optional("after", call::Value::Step, "The step before `step`; without it, `step` follows densely."),
+    ],
+    body: Some(Sent {
+        about: "The changes; a body without any is a step too.",
+        need: Need::Optional,
+        forms: &[Content::new(NDJSON, Shape::Text), Content::new(JSON, Shape::Text), Content::new(ARROW, Shape::Bytes)],
+    }),
+    replies: &[Reply::json::<PushReport>(200, "The step is stored durably.")],
+    faults: &[
+        &[
+            Fault::new(
+                400,
+                "bad_changes",
+                "a line or a batch does not fit; the message says which, and what its column needs",
+            ),
+            Fault::new(404, "not_found", "no such pipeline or view"),
+            Fault::new(409, "continuity_lost", "the history of the view has ended: load the configuration anew"),
+            Fault::new(409, "not_pushed", "the rows of the view come from its source"),
+            Fault::new(409, "gap", "the step does not follow the last one").with(&["last_step", "expected_step"]),
+            Fault::new(409, "other_content", "the step is stored with other content").with(&["step"]),
+            Fault::new(410, "gone", "too long ago to tell whether this is what was stored").with(&["earliest_step"]),
+            Fault::new(413, "line_too_long", "a line has more bytes than `limit_bytes`").with(&["limit_bytes"]),
+            Fault::new(429, "too_many_requests", "too many, or too much, is being read"),
+            Fault::new(503, "step_log_full", "a connector has to go on first").with(&["bytes", "max_bytes"]),
+            Fault::new(503, "unavailable", "the view is not open, or its disk failed"),
+            Fault::new(507, "no_space", "the disk is full"),
+        ],
+        BODIES,
+    ],
+    ..Call::BLANK
+};
 
 pub(super) async fn push(
     State(server): State<Arc<Server>>,
@@ -34,11 +100,11 @@ pub(super) async fn push(
     query: Query,
     headers: HeaderMap,
     body: Body,
-) -> Answer<Json<Value>> {
+) -> Answer<Json<PushReport>> {
     query.only(&["format", "update_format", "array", "step", "after"])?;
     let (pipeline, view) = (place.pipeline()?, place.view()?);
     let (format, at) = (format(&query)?, at(&query)?);
-    check_content_type(&headers, if format == Format::Arrow { ARROW } else { TEXT })?;
+    check_content_type(&headers, if format == Format::Arrow { &[ARROW] } else { &[NDJSON, JSON] })?;
     let rest = Rest::of(body);
     let taken = take(&server, (pipeline, view), &headers, &rest, format, at).await;
     if taken.is_err() && rest.is_on_its_way(&headers) {
@@ -54,14 +120,14 @@ async fn take(
     rest: &Rest,
     format: Format,
     at: At,
-) -> Answer<Json<Value>> {
+) -> Answer<Json<PushReport>> {
     let intake = Intake::admit(server, headers)?;
     let lines = if format == Format::Arrow { Lines::None } else { Lines::Bounded };
     let body = intake.read(rest, lines, server);
     match server.daemon.push(pipeline, view, body, format, at).await {
         None => Err(unpushable(server, pipeline, view)),
         Some(Ok(Pushed::Stored { step, is_repeated, token })) => {
-            Ok(Json(json!({ "token": token, "step": step, "already_applied": is_repeated })))
+            Ok(Json(PushReport { token, step: step.get(), already_applied: is_repeated }))
         }
         Some(Ok(Pushed::Refused(answer))) => Err(refused(answer)),
         Some(Err(error)) => Err(intake.stopped().unwrap_or_else(|| failed(error))),

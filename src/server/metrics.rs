@@ -17,9 +17,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Server;
+use super::call::{Call, Content, Reply, Shape};
 use super::input::Bare;
 use super::problem::{Answer, Problem};
-use crate::config::ConnectorName;
+use crate::config::{ConnectorName, Role};
 use crate::connector::{Phase, Trigger};
 use crate::daemon::{ConnectorReport, Health, ViewReport};
 use crate::error::Error;
@@ -27,7 +28,7 @@ use crate::error::Error;
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How long a scrape waits for the journals: without them it has all the rest.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PHASES: [Phase; 12] = [
+pub(super) const PHASES: [Phase; 12] = [
     Phase::Starting,
     Phase::Snapshotting,
     Phase::CatchingUp,
@@ -45,6 +46,14 @@ const PHASES: [Phase; 12] = [
 type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter>;
+
+pub(super) const TEXT: Call = Call {
+    id: "get_metrics",
+    about: "What a Prometheus server scrapes.",
+    role: Some(Role::Read),
+    replies: &[Reply::new(200, Content::new(TYPE, Shape::Text), "OpenMetrics text.")],
+    ..Call::BLANK
+};
 
 pub(super) async fn text(State(server): State<Arc<Server>>, _: Bare) -> Answer {
     let mut registry = Registry::with_prefix("cutover");

@@ -4,6 +4,8 @@
 //! what callers may rely on.
 
 mod access;
+mod call;
+mod calls;
 mod connectors;
 mod door;
 mod health;
@@ -11,6 +13,7 @@ mod ingress;
 mod input;
 mod intake;
 mod metrics;
+mod openapi;
 mod pipelines;
 mod problem;
 mod resets;
@@ -21,13 +24,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response};
-use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use self::calls::Calls;
 pub use self::resets::ResetReport;
 use crate::clock::Clock;
-use crate::config::{Role, ServerConfig};
+use crate::config::ServerConfig;
 use crate::daemon::Daemon;
 use crate::error::Result;
 
@@ -74,6 +77,21 @@ struct Server {
     room: Arc<Semaphore>,
 }
 
+impl Server {
+    fn new(daemon: Arc<Daemon>, bounds: Bounds) -> Self {
+        let config = daemon.config().server.clone();
+        let room = intake::units(config.ingress.request.saturating_mul(bounds.largest));
+        Self {
+            clock: daemon.clock(),
+            daemon,
+            config,
+            bounds,
+            slots: Arc::new(Semaphore::new(bounds.requests)),
+            room: Arc::new(Semaphore::new(room)),
+        }
+    }
+}
+
 /// Serves `daemon` to whoever connects to `listener`, until `stopped` completes and what was begun is answered, or some
 /// seconds have passed.
 pub async fn serve(
@@ -81,64 +99,43 @@ pub async fn serve(
     listener: TcpListener,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    serve_within(daemon, listener, stopped, Bounds::default()).await
-}
-
-async fn serve_within(
-    daemon: Arc<Daemon>,
-    listener: TcpListener,
-    stopped: impl Future<Output = ()> + Send + 'static,
-    bounds: Bounds,
-) -> Result<()> {
-    let config = daemon.config().server.clone();
-    let room = intake::units(config.ingress.request.saturating_mul(bounds.largest));
-    let server = Arc::new(Server {
-        clock: daemon.clock(),
-        daemon,
-        config,
-        bounds,
-        slots: Arc::new(Semaphore::new(bounds.requests)),
-        room: Arc::new(Semaphore::new(room)),
-    });
+    let server = Arc::new(Server::new(daemon, Bounds::default()));
     door::open(Arc::clone(&server), router(server), listener, stopped).await
 }
 
+/// All that there is to call: each handler with what is said of it.
+fn calls() -> Calls {
+    let connector = |call: &str| format!("/v1/pipelines/{{p}}/views/{{v}}/connectors/{{c}}{call}");
+    Calls::default()
+        .get("/livez", health::live, &health::LIVE)
+        .get("/readyz", health::ready, &health::READY)
+        .get("/openapi.json", openapi::document, &openapi::DOCUMENT)
+        .get("/metrics", metrics::text, &metrics::TEXT)
+        .get("/v1/health", health::worst, &health::WORST)
+        .post("/v1/reload", pipelines::reload, &pipelines::RELOAD)
+        .get("/v1/pipelines", pipelines::all, &pipelines::ALL)
+        .get("/v1/pipelines/{p}", pipelines::one, &pipelines::ONE)
+        .get("/v1/pipelines/{p}/completion_status", pipelines::completion_status, &pipelines::COMPLETION_STATUS)
+        .post("/v1/pipelines/{p}/ingress/{v}", ingress::push, &ingress::PUSH)
+        .get(&connector(""), connectors::status, &connectors::STATUS)
+        .also(&connector("/status"))
+        .put(&connector(""), connectors::put, &connectors::PUT)
+        .delete(&connector(""), connectors::delete, &connectors::DELETE)
+        .get(&connector("/stats"), connectors::stats, &connectors::STATS)
+        .get(&connector("/continuity"), connectors::continuity, &connectors::CONTINUITY)
+        .get(&connector("/holds"), connectors::holds, &connectors::HOLDS)
+        .post(&connector("/pause"), connectors::pause, &connectors::PAUSE)
+        .post(&connector("/resume"), connectors::resume, &connectors::RESUME)
+        .post(&connector("/reset"), resets::ask, &resets::ASK)
+        .also("/pipeline/{p}/views/{v}/connectors/{c}/reset")
+        .get(&connector("/resets"), resets::all, &resets::ALL)
+        .get(&connector("/resets/{id}"), resets::one, &resets::ONE)
+        .delete(&connector("/resets/{id}"), resets::cancel, &resets::CANCEL)
+}
+
 fn router(server: Arc<Server>) -> Router {
-    let need = |role| from_fn_with_state(role, access::need);
-    let (mut seen, mut pushed, mut ruled) = (Router::new(), Router::new(), Router::new());
-    // Feldera's clients know the paths under /v0.
-    for version in ["/v1", "/v0"] {
-        let pipeline = format!("{version}/pipelines/{{p}}");
-        let connector = format!("{pipeline}/views/{{v}}/connectors/{{c}}");
-        seen = seen
-            .route(&format!("{version}/pipelines"), get(pipelines::all))
-            .route(&pipeline, get(pipelines::one))
-            .route(&format!("{pipeline}/completion_status"), get(pipelines::completion_status))
-            .route(&format!("{version}/health"), get(health::worst))
-            .route(&connector, get(connectors::status))
-            .route(&format!("{connector}/status"), get(connectors::status))
-            .route(&format!("{connector}/stats"), get(connectors::stats))
-            .route(&format!("{connector}/continuity"), get(connectors::continuity))
-            .route(&format!("{connector}/holds"), get(connectors::holds))
-            .route(&format!("{connector}/resets"), get(resets::all))
-            .route(&format!("{connector}/resets/{{id}}"), get(resets::one));
-        pushed = pushed.route(&format!("{pipeline}/ingress/{{v}}"), post(ingress::push));
-        ruled = ruled
-            .route(&format!("{version}/reload"), post(pipelines::reload))
-            .route(&connector, axum::routing::put(connectors::put).delete(connectors::delete))
-            .route(&format!("{connector}/pause"), post(connectors::pause))
-            .route(&format!("{connector}/resume"), post(connectors::resume))
-            .route(&format!("{connector}/reset"), post(resets::ask))
-            .route(&format!("{connector}/resets/{{id}}"), axum::routing::delete(resets::cancel));
-    }
-    seen = seen.route("/metrics", get(metrics::text));
-    ruled = ruled.route("/pipeline/{p}/views/{v}/connectors/{c}/reset", post(resets::ask));
-    Router::new()
-        .route("/livez", get(health::live))
-        .route("/readyz", get(health::ready))
-        .merge(seen.route_layer(need(Role::Read)))
-        .merge(pushed.route_layer(need(Role::Push)))
-        .merge(ruled.route_layer(need(Role::Admin)))
+    calls()
+        .router()
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
         .layer(from_fn_with_state(Arc::clone(&server), access::enter))
@@ -147,14 +144,26 @@ fn router(server: Arc<Server>) -> Router {
 }
 
 #[cfg(test)]
+#[path = "abuse_tests.rs"]
+mod abuse_tests;
+#[cfg(test)]
 #[path = "access_tests.rs"]
 mod access_tests;
+#[cfg(test)]
+#[path = "answers_tests.rs"]
+mod answers;
+#[cfg(test)]
+#[path = "attempts_tests.rs"]
+mod attempts_tests;
 #[cfg(test)]
 #[path = "fixture_tests.rs"]
 mod fixture;
 #[cfg(test)]
 #[path = "ingress_tests.rs"]
 mod ingress_tests;
+#[cfg(test)]
+#[path = "openapi_tests.rs"]
+mod openapi_tests;
 #[cfg(test)]
 #[path = "resets_tests.rs"]
 mod resets_tests;

@@ -7,11 +7,16 @@ use axum::Json;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::call::{Fault, Need};
 use crate::connector::Refusal;
 use crate::error::{Error, panic_text};
 
+/// What a problem is said to be.
+pub(super) const TYPE: &str = "application/problem+json";
 /// How long somebody waits who is told to come again.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -28,6 +33,31 @@ struct Parts {
     next: Option<String>,
     retry_after: Option<Duration>,
 }
+
+/// What a call for a reset may answer; a dry run too.
+pub(super) const RESETS: &[Fault] = &[
+    Fault::new(409, "generation_differs", "the table has `found`, not what was `expected`")
+        .with(&["expected", "found"]),
+    Fault::new(409, "reset_under_way", "the reset `id` is carried out: a dry run, or another expectation, has to wait")
+        .with(&["id"]),
+    Fault::new(422, "no_snapshot", "the mode is `follow`, or the view is not materialized"),
+    Fault::new(422, "too_long", "`what` has more than `most_bytes`").with(&["what", "most_bytes"]),
+    Fault::new(429, "breaker_open", "the budget of resets is used up, or the last one failed"),
+    Fault::new(429, "too_many_calls", "too many calls got the same reset, or wait for a look at the table"),
+];
+
+/// What a call may answer that a connector is asked.
+pub(super) const ASKED: &[Fault] = &[
+    Fault::new(503, "stopped", "the connector was stopped, or is being started anew"),
+    Fault::new(507, "not_recorded", "the journal cannot be written; nothing is begun"),
+];
+
+/// What a call may answer that is about a reset.
+pub(super) const FORGOTTEN: &[Fault] = &[Fault::new(
+    410,
+    "gone",
+    "the reset is of another life of the connector, or older than those that are remembered",
+)];
 
 /// What a handler gives.
 pub(super) type Answer<T = Response> = Result<T, Problem>;
@@ -141,19 +171,19 @@ impl From<Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Parts { status, code, detail, details, next, retry_after } = *self.0;
-        let body = json!({
-            "type": format!("urn:cutover:{code}"),
-            "title": code.replace('_', " "),
-            "status": status.as_u16(),
-            "detail": &detail,
-            "message": detail,
-            "error_code": code,
-            "details": details,
-            "next": next,
-        });
+        let body = ProblemReport {
+            kind: format!("urn:cutover:{code}"),
+            title: code.replace('_', " "),
+            status: status.as_u16(),
+            message: detail.clone(),
+            detail,
+            error_code: code.to_owned(),
+            details,
+            next,
+        };
         let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
         if let Some(wait) = retry_after {
             // Too early is of no use.
             headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
@@ -162,6 +192,45 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+/// A problem as it goes over the wire: RFC 9457, and Feldera's `message`, `error_code` and `details`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(super) struct ProblemReport {
+    /// `urn:cutover:` and the code.
+    #[serde(rename = "type")]
+    #[schemars(example = &"urn:cutover:gap")]
+    kind: String,
+    /// The code in words.
+    #[schemars(example = &"gap")]
+    title: String,
+    /// The status of the answer.
+    #[schemars(range(min = 400, max = 599), example = 409)]
+    status: u16,
+    /// What is wrong, where, and what helps.
+    detail: String,
+    /// The same.
+    message: String,
+    /// By which a program tells problems apart.
+    #[schemars(example = &"gap")]
+    error_code: String,
+    /// What a program can act on.
+    details: Map<String, Value>,
+    /// The command that helps, where there is one.
+    #[schemars(example = &"cutover status")]
+    next: Option<String>,
+}
+
+/// The header that problems of `status` have: its name, what it says, the type of its value, and whether all have it.
+pub(super) fn header(status: u16) -> Option<(&'static str, &'static str, &'static str, Need)> {
+    let retry_after = |need| Some(("Retry-After", "When to come again, in whole seconds.", "integer", need));
+    match status {
+        401 => Some(("WWW-Authenticate", "`Bearer`", "string", Need::Required)),
+        429 | 503 => retry_after(Need::Required),
+        507 => retry_after(Need::Optional),
+        _ => None,
     }
 }
 

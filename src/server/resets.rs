@@ -10,29 +10,33 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use futures::StreamExt;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::Server;
 use super::access::{Caller, check_content_type};
+use super::call::{self, BODIES, Body as Sent, Call, Content, ERRORS, Fault, Key, Need, Reply};
 use super::connectors::handle;
 use super::input::{Bare, Members, Place, Query};
-use super::problem::{Answer, Problem};
-use crate::config::ConnectorName;
+use super::problem::{ASKED, Answer, FORGOTTEN, Problem, RESETS};
+use crate::config::{ConnectorName, Role};
 use crate::connector::{BreakerRule, LogRepair, ResetPreview, ResetRecord, ResetRequest, ResetState, Trigger};
 use crate::continuity::plan::Ours;
 use crate::daemon::SnapshotReport;
 use crate::generation::Generation;
 use crate::sink::RebuildPlan;
 
-const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const KEY_NAME: &str = "idempotency-key";
+const KEY: HeaderName = HeaderName::from_static(KEY_NAME);
 /// The most bytes that the body of a call for a reset may have.
 const LONGEST_BODY: usize = 64 << 10;
 
 /// A reset.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Reset")]
 pub struct ResetReport {
     /// Its id.
+    #[schemars(example = &"6f1c0a52-8a59-4b8e-9d0f-0d7b1f1b7a11")]
     pub id: String,
     /// `accepted`, `snapshotting`, `committing`, `committed`, `cancelled`, `failed` or `expired`.
     pub state: String,
@@ -108,6 +112,93 @@ impl ResetReport {
     }
 }
 
+/// What is asked for.
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct ResetAsked {
+    /// Why; in the commit and in the history; at most 4,096 bytes.
+    #[schemars(length(max = 4096), example = &"the sink was restored from a backup")]
+    reason: Option<String>,
+    /// The generation that the table is expected to have: with another one, the call is refused.
+    #[schemars(range(min = 1))]
+    expected_generation: Option<u64>,
+    /// Whether only what it would do is told.
+    dry_run: Option<bool>,
+    /// Whether it is carried out also when the breaker is open.
+    override_breaker: Option<bool>,
+}
+
+/// A reset that is written down.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ResetAccepted {
+    /// Its id.
+    id: String,
+    /// The same.
+    token: String,
+    /// Whether this call began it; else it was accepted before.
+    new: bool,
+    /// Where it is told how far it is.
+    status_url: String,
+}
+
+/// What a reset would do.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ResetPlan {
+    /// The generation that it would begin.
+    generation: u64,
+    /// The step that the generation would start from.
+    cutover: u64,
+    /// The table as it is; null where there is none of this connector's.
+    replaces: Option<ResetReplaces>,
+    /// What would become of a damaged log.
+    log: ResetLog,
+}
+
+/// A table as it is.
+#[derive(Serialize, JsonSchema)]
+struct ResetReplaces {
+    /// Its generation.
+    generation: u64,
+    /// Its last step.
+    last_step: u64,
+}
+
+/// What becomes of a damaged log.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ResetLog {
+    /// Nothing is damaged.
+    Unneeded,
+    /// The reload is made past the damage.
+    Passed,
+    /// The log is rebuilt.
+    Rebuilt,
+    /// A rebuild that was begun is finished.
+    Finished,
+}
+
+pub(super) const ASK: Call = Call {
+    id: "reset_connector",
+    about: "Ask for the view to be loaded again into the connector's table.",
+    more: "It is answered when it is written down, long before it is done, and carried out whatever happens to the daemon. \
+        A call gets the id of a reset that was accepted before when it has the same `Idempotency-Key`, when a reset has not \
+        ended, or when the same asker's was accepted a moment before.",
+    role: Some(Role::Admin),
+    headers: &[Key::optional(KEY_NAME, call::Value::Text(256), "Which calls are one; ASCII text.")],
+    body: Some(Sent {
+        about: "What is asked for; a call without a body asks for a reset.",
+        need: Need::Optional,
+        forms: &[Content::json::<ResetAsked>()],
+    }),
+    replies: &[
+        Reply::json::<ResetPlan>(200, "Of a dry run: what it would do."),
+        Reply::json::<ResetAccepted>(202, "It is written down.")
+            .with_headers(&[("Location", "Where it is told how far the reset is.")]),
+    ],
+    faults: &[BODIES, RESETS, ASKED, ERRORS],
+    ..Call::BLANK
+};
+
 /// Asks for a reset; answered when it is written down.
 pub(super) async fn ask(
     State(server): State<Arc<Server>>,
@@ -135,14 +226,19 @@ pub(super) async fn ask(
         name.connector(),
         accepted.id
     );
-    let body = json!({
-        "id": accepted.id,
-        "token": accepted.id,
-        "new": accepted.is_new,
-        "status_url": status_url,
-    });
-    Ok((StatusCode::ACCEPTED, [(LOCATION, status_url)], Json(body)).into_response())
+    let location = [(LOCATION, status_url.clone())];
+    let body = ResetAccepted { token: accepted.id.clone(), id: accepted.id, new: accepted.is_new, status_url };
+    Ok((StatusCode::ACCEPTED, location, Json(body)).into_response())
 }
+
+pub(super) const ALL: Call = Call {
+    id: "list_resets",
+    about: "The resets of a connector that are remembered, the newest first.",
+    role: Some(Role::Read),
+    replies: &[Reply::json::<Vec<ResetReport>>(200, "The resets.")],
+    faults: &[ASKED, ERRORS],
+    ..Call::BLANK
+};
 
 pub(super) async fn all(State(server): State<Arc<Server>>, place: Place, _: Bare) -> Answer<Json<Vec<ResetReport>>> {
     let name = place.connector()?;
@@ -151,6 +247,15 @@ pub(super) async fn all(State(server): State<Arc<Server>>, place: Place, _: Bare
     Ok(Json(resets.into_iter().map(|record| ResetReport::of(record).in_progress(&server, &name)).collect()))
 }
 
+pub(super) const ONE: Call = Call {
+    id: "get_reset",
+    about: "How far a reset is.",
+    role: Some(Role::Read),
+    replies: &[Reply::json::<ResetReport>(200, "The reset.")],
+    faults: &[FORGOTTEN, ASKED, ERRORS],
+    ..Call::BLANK
+};
+
 pub(super) async fn one(State(server): State<Arc<Server>>, place: Place, _: Bare) -> Answer<Json<ResetReport>> {
     let (name, id) = (place.connector()?, place.id());
     let found = handle(&server.daemon, &name)?.reset_by_id(id).await;
@@ -158,6 +263,21 @@ pub(super) async fn one(State(server): State<Arc<Server>>, place: Place, _: Bare
     let record = found.ok_or_else(|| Problem::unknown_reset(id, &name.to_string()))?;
     Ok(Json(ResetReport::of(record).in_progress(&server, &name)))
 }
+
+pub(super) const CANCEL: Call = Call {
+    id: "cancel_reset",
+    about: "Take a reset back before its commit.",
+    role: Some(Role::Admin),
+    replies: &[Reply::json::<ResetReport>(200, "The reset, which is cancelled.")],
+    faults: &[
+        &[Fault::new(409, "not_cancellable", "the commit of the reset `id` has begun, or it has ended")
+            .with(&["id", "state"])],
+        FORGOTTEN,
+        ASKED,
+        ERRORS,
+    ],
+    ..Call::BLANK
+};
 
 pub(super) async fn cancel(
     State(server): State<Arc<Server>>,
@@ -203,10 +323,14 @@ fn request(caller: Caller, headers: &HeaderMap, body: &[u8]) -> Answer<(ResetReq
     }
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
     let members = Members::parse(body, &["reason", "expected_generation", "dry_run", "override_breaker"])?;
-    let expected_generation = members.get::<u64>("expected_generation", "a whole number")?;
-    let expected_generation = expected_generation.map(Generation::new).transpose();
+    let asked = ResetAsked {
+        reason: members.get("reason", "a string")?,
+        expected_generation: members.get("expected_generation", "a whole number")?,
+        dry_run: members.get("dry_run", "true or false")?,
+        override_breaker: members.get("override_breaker", "true or false")?,
+    };
+    let expected_generation = asked.expected_generation.map(Generation::new).transpose();
     let expected_generation = expected_generation.map_err(|e| Problem::bad_request(e.message()))?;
-    let overrides = members.get::<bool>("override_breaker", "true or false")?.unwrap_or(false);
     let keys: Vec<_> = headers.get_all(KEY).iter().collect();
     let key = match keys.as_slice() {
         [] => None,
@@ -218,26 +342,25 @@ fn request(caller: Caller, headers: &HeaderMap, body: &[u8]) -> Answer<(ResetReq
     }
     let request = ResetRequest {
         who: caller.who,
-        why: members.get::<String>("reason", "a string")?.unwrap_or_default(),
+        why: asked.reason.unwrap_or_default(),
         key: key.map(str::to_owned),
         expected_generation,
-        breaker: if overrides { BreakerRule::Override } else { BreakerRule::Heed },
+        breaker: if asked.override_breaker.unwrap_or(false) { BreakerRule::Override } else { BreakerRule::Heed },
     };
-    Ok((request, members.get::<bool>("dry_run", "true or false")?.unwrap_or(false)))
+    Ok((request, asked.dry_run.unwrap_or(false)))
 }
 
-fn shown(preview: &ResetPreview) -> Value {
-    let replaces = |ours: &Ours| json!({ "generation": ours.generation, "last_step": ours.last_step });
-    let log = match &preview.repair {
-        LogRepair::Unneeded => "unneeded",
-        LogRepair::Past(_) => "passed",
-        LogRepair::Rebuild(RebuildPlan::Load { .. }) => "rebuilt",
-        LogRepair::Rebuild(RebuildPlan::Finish { .. }) => "finished",
-    };
-    json!({
-        "generation": preview.generation,
-        "cutover": preview.cutover,
-        "replaces": preview.ours.as_ref().map(replaces),
-        "log": log,
-    })
+fn shown(preview: &ResetPreview) -> ResetPlan {
+    let replaces = |ours: &Ours| ResetReplaces { generation: ours.generation.get(), last_step: ours.last_step.get() };
+    ResetPlan {
+        generation: preview.generation.get(),
+        cutover: preview.cutover.get(),
+        replaces: preview.ours.as_ref().map(replaces),
+        log: match &preview.repair {
+            LogRepair::Unneeded => ResetLog::Unneeded,
+            LogRepair::Past(_) => ResetLog::Passed,
+            LogRepair::Rebuild(RebuildPlan::Load { .. }) => ResetLog::Rebuilt,
+            LogRepair::Rebuild(RebuildPlan::Finish { .. }) => ResetLog::Finished,
+        },
+    }
 }

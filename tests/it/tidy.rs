@@ -140,6 +140,16 @@ fn one_place_writes_a_table_version() {
 }
 
 #[test]
+fn a_route_is_added_with_what_is_said_of_it() {
+    let routers: Vec<String> = sources()
+        .iter()
+        .filter(|s| s.module == "server" && lines_with(s, &[".route(", ".nest(", "route_service("]).next().is_some())
+        .map(|s| s.path.clone())
+        .collect();
+    assert_eq!(routers, ["server/calls.rs"]);
+}
+
+#[test]
 fn a_file_can_be_read_in_one_sitting() {
     for source in sources() {
         let lines = source.text.lines().count();

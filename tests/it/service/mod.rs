@@ -5,6 +5,7 @@ mod ledger;
 mod live;
 mod questions;
 mod resets;
+mod schema;
 
 use std::fs;
 use std::path::{Path, PathBuf};
