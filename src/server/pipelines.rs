@@ -43,6 +43,7 @@ pub(super) async fn one(State(server): State<Arc<Server>>, place: Place, _: Bare
 /// Whether every table has what was pushed.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct CompletionReport {
+    /// How far the push came.
     status: CompletionWord,
 }
 
