@@ -122,7 +122,7 @@ macro_rules! display_as_json_word {
 display_as_json_word!(Mode, Layout, Kind);
 
 /// How many rows of each operation a commit holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RowCounts {
     /// Inserts.
