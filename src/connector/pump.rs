@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until};
+use super::{Append, Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until, What};
 use crate::change::Changes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
@@ -130,6 +130,15 @@ impl<'a> Pump<'a> {
                 s.rows += rows;
                 s.bytes += bytes;
             });
+            self.connector.tell(What::Appended(Append {
+                generation: sink.facts().ours().map(|ours| ours.generation),
+                from: changes.range().from(),
+                to: changes.range().to(),
+                version,
+                commits: 1,
+                rows,
+                bytes,
+            }));
         }
         self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);

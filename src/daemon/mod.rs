@@ -9,6 +9,7 @@ mod directory;
 mod file;
 mod member;
 mod report;
+mod teller;
 mod views;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::join_all;
+use serde_json::json;
 use tokio::sync::Mutex;
 
 pub use self::alone::Alone;
@@ -27,15 +29,18 @@ use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
 };
+use self::teller::Teller;
 pub use self::views::Pushed;
 use self::views::PushedView;
 use crate::clock::{Clock, World};
-use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig};
+use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig, WebhookConfig};
 use crate::connector::{BootId, Handle, Phase};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{About, Events, Kind};
 use crate::ingest::{self, Format};
 use crate::step::Step;
 use crate::steplog::At;
+use crate::webhooks::{Webhook, WebhookReport};
 
 /// The stack of a thread that reads the configuration, in bytes.
 const STACK: usize = 8 << 20;
@@ -57,6 +62,9 @@ pub struct Daemon {
     world: World,
     boot: BootId,
     directory: DataDirectory,
+    events: Arc<Events>,
+    teller: Teller,
+    webhooks: Vec<Webhook>,
     state: RwLock<State>,
     /// Held by who changes what is there.
     changing: Mutex<Life>,
@@ -110,8 +118,13 @@ impl Daemon {
         let empty = Config { server: config.server.clone(), views: Vec::new(), connectors: Vec::new() };
         let state = State { config: Arc::new(empty), views: BTreeMap::new(), members: BTreeMap::new() };
         let limits = config.server.ingress;
-        let daemon =
-            Self { load, limits, world, boot, directory, state: RwLock::new(state), changing: Mutex::default() };
+        let events = Events::open(directory.path(), &world)?;
+        let teller = Teller::List(Arc::clone(&events), world.clone());
+        let start = |hook: &WebhookConfig| Webhook::start(hook, &events, directory.webhook(&hook.name)?, &world);
+        let webhooks = config.server.webhooks.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let (state, changing) = (RwLock::new(state), Mutex::default());
+        let daemon = Self { load, limits, world, boot, directory, events, teller, webhooks, state, changing };
+        daemon.teller.tell(Kind::DaemonStarted, About::default(), json!({ "version": env!("CARGO_PKG_VERSION") }));
         daemon.apply(config).await?;
         if let Some(error) = daemon.misconfigured() {
             daemon.stop().await?;
@@ -159,7 +172,19 @@ impl Daemon {
     /// Config: it is wrong, and nothing was changed.
     pub async fn reload(&self) -> Result<Changed> {
         let config = self.on_file().await?;
-        self.apply(config).await
+        let changed = self.apply(config).await?;
+        self.teller.configuration_reloaded(&changed);
+        Ok(changed)
+    }
+
+    /// What happened here.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    /// How each of those does who are told of it.
+    pub fn webhooks(&self) -> Vec<WebhookReport> {
+        self.webhooks.iter().map(Webhook::report).collect()
     }
 
     /// Every pipeline, by name.
@@ -261,7 +286,10 @@ impl Daemon {
         };
         let ends = join_all(members.into_values().map(|m| async move { m.stop().await })).await;
         let closed = join_all(views.into_values().map(|v| async move { v.close().await })).await;
-        ends.into_iter().chain(closed).find(Result::is_err).unwrap_or(Ok(()))
+        self.teller.tell(Kind::DaemonStopped, About::default(), json!({}));
+        let told = self.events.close().await;
+        join_all(self.webhooks.iter().map(Webhook::stop)).await;
+        ends.into_iter().chain(closed).chain([told]).find(Result::is_err).unwrap_or(Ok(()))
     }
 
     /// Makes what is there what `config` describes.
@@ -336,7 +364,8 @@ impl Daemon {
             let key = (view.pipeline.clone(), view.name.clone());
             if !views_before.contains_key(&key) || !is_same_view(&view.pipeline, &view.name) {
                 let attached: Vec<_> = config.connectors.iter().filter(|c| is_of(c, view)).collect();
-                let opened = PushedView::open(view.clone(), &attached, &self.directory, &self.world).await?;
+                let opened =
+                    PushedView::open(view.clone(), &attached, &self.directory, &self.world, &self.teller).await?;
                 self.write().views.insert(key, opened);
             }
         }
@@ -344,8 +373,8 @@ impl Daemon {
         for connector in config.connectors.iter().filter(|c| !is_kept(c)) {
             let key = (connector.name.pipeline().to_string(), connector.name.view().to_string());
             let view = self.read().views.get(&key).cloned();
-            let member =
-                Member::start(connector.clone(), view.as_deref(), &self.directory, &self.boot, &self.world).await;
+            let (config, view) = (connector.clone(), view.as_deref());
+            let member = Member::start(config, view, &self.directory, &self.boot, &self.world, &self.teller).await;
             let names =
                 if members_before.contains_key(&connector.name) { &mut changed.changed } else { &mut changed.added };
             names.push(connector.name.to_string());
@@ -389,6 +418,7 @@ fn restart(old: &ServerConfig, new: &ServerConfig) -> Vec<String> {
         ("server.listen", old.listen != new.listen),
         ("server.data_dir", old.data_dir != new.data_dir),
         ("server.ingress", old.ingress != new.ingress),
+        ("server.webhooks", old.webhooks != new.webhooks),
         ("server.auth", !old.tokens.is_empty() && new.tokens.is_empty()),
     ];
     differing.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_string()).collect()

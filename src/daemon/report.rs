@@ -292,7 +292,7 @@ impl ConnectorReport {
 }
 
 impl TroubleReport {
-    fn of(trouble: &Trouble) -> Self {
+    pub(super) fn of(trouble: &Trouble) -> Self {
         Self {
             code: trouble.kind.name().to_string(),
             reason: trouble.reason.clone(),

@@ -17,8 +17,8 @@ use super::Server;
 use super::problem::{Answer, Problem};
 use crate::config::{Role, ServerConfig};
 
-/// What probes ask without a token.
-const OPEN: [&str; 2] = ["/livez", "/readyz"];
+/// What is asked without a token: by probes, and by a browser before it can have one. None of it tells anything.
+const OPEN: [&str; 5] = ["/livez", "/readyz", "/", "/page/style.css", "/page/script.js"];
 
 /// Both ends of the connection on which a request came.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +39,11 @@ impl Caller {
     /// Whether they may see what is here.
     pub(super) fn may_see(&self) -> bool {
         self.role.is_some()
+    }
+
+    /// Whether they may pause, resume and reset.
+    pub(super) fn may_rule(&self) -> bool {
+        self.role == Some(Role::Admin)
     }
 }
 

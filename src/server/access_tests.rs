@@ -305,6 +305,8 @@ async fn a_panic_is_the_answer_of_one_request() {
         bounds: Bounds::default(),
         slots: Arc::new(Semaphore::new(1)),
         room: Arc::new(Semaphore::new(1)),
+        seats: Arc::new(Semaphore::new(1)),
+        stop: tokio::sync::watch::Sender::new(false),
     });
     let router = Router::new()
         .route("/panics", get(panics))

@@ -14,6 +14,7 @@ use super::input::Bare;
 use super::problem::Problem;
 use crate::connector::Phase;
 use crate::daemon::{ConnectorReport, Health, PipelineReport};
+use crate::webhooks::WebhookReport;
 
 pub(super) async fn live(_: Bare) -> &'static str {
     "live\n"
@@ -38,10 +39,13 @@ pub(super) async fn ready(State(server): State<Arc<Server>>, caller: Caller, _: 
 /// The worst of all, and what is wrong where something is.
 pub(super) async fn worst(State(server): State<Arc<Server>>, _: Bare) -> Response {
     let pipelines = server.daemon.pipelines();
-    let worst = pipelines.iter().map(PipelineReport::health).max().unwrap_or(Health::Healthy);
+    let webhooks = server.daemon.webhooks();
+    // Tables are kept whether anybody is told of it or not.
+    let told = if webhooks.iter().all(WebhookReport::is_delivering) { Health::Healthy } else { Health::Degraded };
+    let worst = pipelines.iter().map(PipelineReport::health).max().unwrap_or(Health::Healthy).max(told);
     let status = if worst == Health::Unhealthy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let pipelines: Vec<Value> = pipelines.iter().map(pipeline).collect();
-    (status, Json(json!({ "health": worst, "pipelines": pipelines }))).into_response()
+    (status, Json(json!({ "health": worst, "pipelines": pipelines, "webhooks": webhooks }))).into_response()
 }
 
 fn pipeline(pipeline: &PipelineReport) -> Value {

@@ -6,11 +6,13 @@
 mod access;
 mod connectors;
 mod door;
+mod events;
 mod health;
 mod ingress;
 mod input;
 mod intake;
 mod metrics;
+mod page;
 mod pipelines;
 mod problem;
 mod resets;
@@ -23,7 +25,7 @@ use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 pub use self::resets::ResetReport;
 use crate::clock::Clock;
@@ -46,6 +48,10 @@ struct Bounds {
     requests: usize,
     /// The bytes that those take together, in requests of the largest size.
     largest: u64,
+    /// Listeners to events at once.
+    listeners: usize,
+    /// How long a listener hears nothing, at most.
+    silence: Duration,
 }
 
 impl Default for Bounds {
@@ -57,6 +63,8 @@ impl Default for Bounds {
             head: 16 << 10,
             requests: 64,
             largest: 4,
+            listeners: 64,
+            silence: Duration::from_secs(15),
         }
     }
 }
@@ -72,6 +80,10 @@ struct Server {
     slots: Arc<Semaphore>,
     /// What those may take, in KiB.
     room: Arc<Semaphore>,
+    /// One for each listener to events.
+    seats: Arc<Semaphore>,
+    /// Whether answers without an end are to end.
+    stop: watch::Sender<bool>,
 }
 
 /// Serves `daemon` to whoever connects to `listener`, until `stopped` completes and what was begun is answered, or some
@@ -99,6 +111,8 @@ async fn serve_within(
         bounds,
         slots: Arc::new(Semaphore::new(bounds.requests)),
         room: Arc::new(Semaphore::new(room)),
+        seats: Arc::new(Semaphore::new(bounds.listeners)),
+        stop: watch::Sender::new(false),
     });
     door::open(Arc::clone(&server), router(server), listener, stopped).await
 }
@@ -115,6 +129,7 @@ fn router(server: Arc<Server>) -> Router {
             .route(&pipeline, get(pipelines::one))
             .route(&format!("{pipeline}/completion_status"), get(pipelines::completion_status))
             .route(&format!("{version}/health"), get(health::worst))
+            .route(&format!("{version}/events"), get(events::listen))
             .route(&connector, get(connectors::status))
             .route(&format!("{connector}/status"), get(connectors::status))
             .route(&format!("{connector}/stats"), get(connectors::stats))
@@ -131,11 +146,14 @@ fn router(server: Arc<Server>) -> Router {
             .route(&format!("{connector}/reset"), post(resets::ask))
             .route(&format!("{connector}/resets/{{id}}"), axum::routing::delete(resets::cancel));
     }
-    seen = seen.route("/metrics", get(metrics::text));
+    seen = seen.route("/metrics", get(metrics::text)).route("/page/connectors", get(page::connectors));
     ruled = ruled.route("/pipeline/{p}/views/{v}/connectors/{c}/reset", post(resets::ask));
     Router::new()
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
+        .route("/", get(page::whole))
+        .route("/page/style.css", get(page::style))
+        .route("/page/script.js", get(page::script))
         .merge(seen.route_layer(need(Role::Read)))
         .merge(pushed.route_layer(need(Role::Push)))
         .merge(ruled.route_layer(need(Role::Admin)))
@@ -150,11 +168,17 @@ fn router(server: Arc<Server>) -> Router {
 #[path = "access_tests.rs"]
 mod access_tests;
 #[cfg(test)]
+#[path = "events_tests.rs"]
+mod events_tests;
+#[cfg(test)]
 #[path = "fixture_tests.rs"]
 mod fixture;
 #[cfg(test)]
 #[path = "ingress_tests.rs"]
 mod ingress_tests;
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod page_tests;
 #[cfg(test)]
 #[path = "resets_tests.rs"]
 mod resets_tests;
