@@ -20,10 +20,10 @@ use self::segment::{Segment, segments};
 pub(crate) const CSS: &str = include_str!("drawing.css");
 
 /// All lengths are in units of the picture, which scales with its place.
-const WIDTH: f64 = 480.0;
+const WIDTH: f64 = 400.0;
 /// Where steps begin and end.
 const LEFT: f64 = 58.0;
-const RIGHT: f64 = WIDTH - 14.0;
+const RIGHT: f64 = WIDTH - 22.0;
 const TOP: f64 = 8.0;
 /// Of the lane of one generation.
 const LANE: f64 = 24.0;
@@ -33,7 +33,10 @@ const LEAST: f64 = 2.0;
 const AXIS: f64 = 24.0;
 const LEGEND: f64 = 20.0;
 /// Of one entry of the legend.
-const ENTRY: f64 = 82.0;
+const ENTRY: f64 = 66.0;
+/// How far behind the last step a loss of continuity stands.
+const BEHIND: f64 = 11.0;
+const CROSS: &str = "-4,-6 0,-2 4,-6 6,-4 2,0 6,4 4,6 0,2 -4,6 -6,4 -2,0 -6,-4";
 
 /// Where the picture's style comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +112,8 @@ fn lane(segment: &Segment, axis: &Axis, top: f64) -> Markup {
                 (shape("damaged", axis.x(*at), y - 1.0, "-3,-6 3,-6 3,0 -3,0", said))
             }
             @for (at, said) in &segment.lost {
-                (shape("lost", axis.x(*at), middle, "-6,-8 0,-2 6,-8 8,-6 2,0 8,6 6,8 0,2 -6,8 -8,6 -2,0 -8,-6", said))
+                // Behind what was there until then.
+                (shape("lost", axis.x(*at) + BEHIND, middle, CROSS, said))
             }
         }
     }
@@ -143,7 +147,7 @@ fn legend(segments: &[Segment], y: f64) -> Markup {
         ("append even", "appends", "-5,-4 5,-4 5,4 -5,4", has(|s| !s.appends.is_empty())),
         ("foreign", "by others", "-4,-4 4,-4 0,4", has(|s| !s.foreign.is_empty())),
         ("damaged", "damaged", "-3,-3 3,-3 3,3 -3,3", has(|s| !s.damaged.is_empty())),
-        ("lost", "lost", "-4,-5 0,-1 4,-5 5,-4 1,0 5,4 4,5 0,1 -4,5 -5,4 -1,0 -5,-4", has(|s| !s.lost.is_empty())),
+        ("lost", "lost", CROSS, has(|s| !s.lost.is_empty())),
     ];
     html! {
         g.legend aria-hidden="true" {

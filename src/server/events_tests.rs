@@ -5,8 +5,9 @@ use serde_json::Value;
 
 use super::Bounds;
 use super::fixture::{LAKE, Served, answer};
-use crate::config::{Role, Secret, TokenConfig};
+use crate::config::{Role, Secret, TokenConfig, WebhookConfig};
 use crate::connector::Phase;
+use crate::events::{About, Draft, Kind};
 
 const EVENTS: &str = "/v1/events";
 
@@ -170,6 +171,63 @@ async fn listeners_are_counted_kept_awake_and_sent_home_at_the_stop() {
     served.begin_stop();
     while listener.piece().await.is_some() {}
     served.ended().await;
+}
+
+#[tokio::test]
+async fn a_listener_that_falls_behind_all_that_is_kept_is_told_so_and_hears_no_gap() {
+    let served = Served::usual().await;
+    following(&served).await;
+    let mut listener = Listener::open(&served, "?after=0", None).await;
+    let events = served.daemon.events();
+    let mut last = events.last();
+    let padding = "x".repeat(2000);
+    for n in 1..=15_000 {
+        let data = serde_json::json!({ "n": n, "padding": padding });
+        events.tell(Draft::new(0, Kind::Appended, About::default(), data));
+        if n % 500 == 0 {
+            last.wait_for(|last| *last >= n).await.unwrap();
+        }
+    }
+    let mut heard = 0;
+    let end = loop {
+        let frame = listener.next().await.unwrap();
+        match frame.id {
+            Some(id) => assert_eq!(id, std::mem::replace(&mut heard, id) + 1),
+            None => break frame,
+        }
+    };
+    assert_eq!((end.event.as_str(), &end.data["after"]), ("too_slow", &heard.into()));
+    assert!(end.data["first"].as_u64().unwrap() > heard + 1, "{end:?}");
+    assert_eq!(listener.next().await, None);
+}
+
+#[tokio::test]
+async fn a_webhook_that_takes_nothing_shows_in_the_health_and_its_address_does_not() {
+    let served = Served::with(Bounds::default(), |config, _| {
+        let hook = WebhookConfig {
+            name: "ops".into(),
+            url: Secret::new("http://127.0.0.1:1/canary"),
+            host: "127.0.0.1:1".into(),
+            events: Kind::ALL.to_vec(),
+            secret: Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        };
+        config.server.webhooks = vec![hook];
+    })
+    .await;
+    following(&served).await;
+    let body = loop {
+        let (status, body) = served.get("/v1/health").await;
+        assert_eq!(status, StatusCode::OK);
+        if body["webhooks"][0]["state"] == "retrying" {
+            break body;
+        }
+    };
+    assert_eq!(body["health"], "degraded");
+    let hook = &body["webhooks"][0];
+    assert_eq!((&hook["name"], &hook["host"], &hook["after"]), (&"ops".into(), &"127.0.0.1:1".into(), &0.into()));
+    assert!(!body.to_string().contains("canary"), "{body}");
+    let page = served.ask(Method::GET, "/").send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("webhook ops at 127.0.0.1:1 is retrying") && !page.contains("canary"), "{page}");
 }
 
 #[tokio::test]

@@ -55,7 +55,10 @@ fn class(kind: Kind) -> &'static str {
 fn said(event: &Event) -> String {
     let data = &event.data;
     let number = |name: &str| data.get(name).and_then(Value::as_u64).map_or("?".to_owned(), |n| n.to_string());
-    let rows = || data.get("rows").and_then(Value::as_u64).map_or("?".to_owned(), grouped);
+    let rows = || match data.get("rows").and_then(Value::as_u64) {
+        Some(1) => "1 row".to_owned(),
+        rows => format!("{} rows", rows.map_or("?".to_owned(), grouped)),
+    };
     let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or("?").to_owned();
     let version = || data.get("version").and_then(Value::as_u64).map_or(String::new(), |v| format!(", version {v}"));
     let names = |name: &str| data.get(name).and_then(Value::as_array).map_or(0, Vec::len);
@@ -82,16 +85,10 @@ fn said(event: &Event) -> String {
             format!("{} → {}{reason}", text("from").replace('_', " "), text("to").replace('_', " "))
         }
         Kind::Reloaded => {
-            format!(
-                "generation {} loaded at step {}, {} rows{}",
-                number("generation"),
-                number("step"),
-                rows(),
-                version()
-            )
+            format!("generation {} loaded at step {}, {}{}", number("generation"), number("step"), rows(), version())
         }
         Kind::Appended => {
-            format!("steps ({}, {}] appended, {} rows{}", number("from"), number("to"), rows(), version())
+            format!("steps ({}, {}] appended, {}{}", number("from"), number("to"), rows(), version())
         }
         Kind::ResetAccepted => format!("reset asked for by {}: {}", text("who"), reason(&text("why"))),
         Kind::ResetCommitted => format!("reset committed as generation {}{}", number("generation"), version()),

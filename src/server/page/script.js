@@ -151,15 +151,17 @@
     for (const time of document.querySelectorAll("time[data-millis]")) {
       const at = Number(time.dataset.millis);
       time.title = new Date(at).toLocaleString();
-      time.textContent = age(Math.max(0, Math.round((Date.now() - at) / 1000)));
+      const since = time.closest(".since");
+      if (since) since.firstChild.textContent = " for ";
+      time.textContent = age(Math.max(0, Math.round((Date.now() - at) / 1000))) + (since ? "" : " ago");
     }
   }
 
   function age(seconds) {
-    if (seconds < 60) return seconds + " s ago";
-    if (seconds < 3600) return Math.floor(seconds / 60) + " min ago";
-    if (seconds < 172800) return Math.floor(seconds / 3600) + " h ago";
-    return Math.floor(seconds / 86400) + " days ago";
+    if (seconds < 60) return seconds + " s";
+    if (seconds < 3600) return Math.floor(seconds / 60) + " min";
+    if (seconds < 172800) return Math.floor(seconds / 3600) + " h";
+    return Math.floor(seconds / 86400) + " days";
   }
 
   async function act(element, options) {
