@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::member::patience;
 use super::views::PushedView;
+use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
@@ -56,6 +57,8 @@ pub struct ViewReport {
     pub rows: Option<u64>,
     /// Why it is not open.
     pub trouble: Option<String>,
+    /// Why what is pushed is not stored, until something is.
+    pub refusal: Option<String>,
     /// The step log; of a pushed view.
     pub step_log: Option<StepLogReport>,
     /// Its connectors.
@@ -71,24 +74,36 @@ impl ViewReport {
             materialized: pushed.map(|_| config.materialized),
             rows: standing.as_ref().and_then(|s| s.rows),
             trouble: pushed.and_then(PushedView::trouble),
+            refusal: standing.as_ref().and_then(|s| s.refusal.clone()),
             step_log: standing.map(|s| StepLogReport {
                 earliest: s.log.earliest.get(),
                 last: s.log.last.get(),
                 bytes: s.log.bytes,
                 max_bytes: config.step_log_bytes,
+                is_full: s.is_full,
+                backpressure_seconds: s.backpressure.as_secs_f64(),
             }),
             connectors,
         }
     }
 
     fn health(&self) -> Health {
-        let own = if self.trouble.is_some() { Health::Unhealthy } else { Health::Healthy };
-        self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(own)
+        self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(self.own_health())
+    }
+
+    /// How the view itself does, beside its connectors.
+    pub fn own_health(&self) -> Health {
+        let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
+        match (&self.trouble, &self.refusal) {
+            (None, None) => Health::Healthy,
+            (None, Some(_)) if is_full => Health::Degraded,
+            _ => Health::Unhealthy,
+        }
     }
 }
 
 /// A step log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepLogReport {
     /// The step before the first one that it holds.
     pub earliest: u64,
@@ -98,6 +113,10 @@ pub struct StepLogReport {
     pub bytes: u64,
     /// What it may take.
     pub max_bytes: u64,
+    /// Whether pushes are refused because it is full.
+    pub is_full: bool,
+    /// For how long they were, in seconds, since the view was opened.
+    pub backpressure_seconds: f64,
 }
 
 /// A connector.
@@ -143,6 +162,8 @@ pub struct ConnectorReport {
     pub rows: u64,
     /// Bytes appended since.
     pub bytes: u64,
+    /// All that it did since.
+    pub work: WorkReport,
 }
 
 /// What is wrong.
@@ -150,6 +171,8 @@ pub struct ConnectorReport {
 pub struct TroubleReport {
     /// The name of the error's kind.
     pub code: String,
+    /// By what continuity was lost, if it was.
+    pub cause: Option<String>,
     /// What it said.
     pub reason: String,
     /// What helps.
@@ -223,6 +246,7 @@ impl ConnectorReport {
         let snapshot = status.snapshot.as_ref().filter(|_| status.phase == Phase::Snapshotting);
         let place = standing.as_ref().and_then(|s| s.connectors.get(config.name.connector()));
         let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
+        let counts = status.tally.counts();
         let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
         Self {
             health,
@@ -248,9 +272,10 @@ impl ConnectorReport {
                 acknowledged: place.acknowledged.map(Step::get),
                 when_full: place.when_full.to_string(),
             }),
-            appends: status.appends,
-            rows: status.rows,
-            bytes: status.bytes,
+            appends: counts.appends.commits,
+            rows: counts.appends.rows.total(),
+            bytes: counts.appends.bytes,
+            work: WorkReport::of(&counts),
             ..Self::blank(config)
         }
     }
@@ -259,6 +284,7 @@ impl ConnectorReport {
     pub(super) fn failed(config: &ConnectorConfig, error: &Error) -> Self {
         let trouble = TroubleReport {
             code: error.kind().name().to_string(),
+            cause: None,
             reason: error.message().to_string(),
             next_action: "do what the reason says, then load the configuration anew".to_string(),
         };
@@ -287,6 +313,7 @@ impl ConnectorReport {
             appends: 0,
             rows: 0,
             bytes: 0,
+            work: WorkReport::default(),
         }
     }
 }
@@ -295,6 +322,7 @@ impl TroubleReport {
     pub(super) fn of(trouble: &Trouble) -> Self {
         Self {
             code: trouble.kind.name().to_string(),
+            cause: trouble.lost.map(|lost| lost.to_string()),
             reason: trouble.reason.clone(),
             next_action: trouble.next_action.to_string(),
         }

@@ -1,13 +1,14 @@
 //! How far a webhook is, on disk.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Ids;
+use crate::disk::{misplaced, open_own};
 use crate::error::{Error, Result};
 use crate::inspect::staged::StagedFile;
 
@@ -31,12 +32,15 @@ impl Place {
     /// What the file says; `otherwise` where there is none. A file that says nothing means the oldest event that there is:
     /// better twice than not at all.
     pub(super) fn open(path: PathBuf, otherwise: u64, ids: Arc<Ids>) -> Result<Self> {
-        let (after, is_there) = match fs::read(&path) {
-            Ok(bytes) => (serde_json::from_slice::<Form>(&bytes).map_or(0, |form| form.after), true),
+        let mut text = String::new();
+        let read = open_own(OpenOptions::new().read(true), &path).and_then(|mut file| file.read_to_string(&mut text));
+        let (after, is_there) = match read {
+            Ok(_) => (serde_json::from_str::<Form>(&text).map_or(0, |form| form.after), true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (otherwise, false),
             Err(e) => {
-                let message = format!("{} cannot be read; correct its permissions", path.display());
-                return Err(Error::config(message).with_source(e));
+                let unreadable =
+                    || Error::config(format!("{} cannot be read; correct its permissions", path.display()));
+                return Err(misplaced(&path, &e).unwrap_or_else(|| unreadable().with_source(e)));
             }
         };
         let mut place = Self { path, ids, after, written: after };

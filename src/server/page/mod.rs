@@ -152,7 +152,8 @@ fn summary(server: &Server, pipelines: &[PipelineReport], all: &[&ConnectorRepor
                     @if n > 0 { ", " }
                     (count) " " (word)
                 }
-                @if all.is_empty() { "nothing is delivered" }
+                @if !server.daemon.has_begun() { "views and connectors are being opened" }
+                @else if all.is_empty() { "nothing is delivered" }
             }
             ul.next {
                 @for connector in all.iter().filter(|c| c.health == Health::Unhealthy) {

@@ -34,6 +34,9 @@ pub(super) fn section(pipeline: &str, view: &ViewReport, events: &Arc<Events>, c
                         meter id={ (id) "-log" } min="0" max=(log.max_bytes) high=(log.max_bytes as f64 * NEARLY) optimum="0" value=(log.bytes) {}
                     }
                 }
+                @if let Some(refusal) = &view.refusal {
+                    div.trouble { p { strong { "pushes are not stored" } } p { (refusal) } }
+                }
                 @if let Some(trouble) = &view.trouble {
                     div.trouble { p { strong { "not open" } } p { (trouble) } p.next { "Next: load the configuration anew once that is mended." } }
                 }

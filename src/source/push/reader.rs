@@ -12,7 +12,7 @@ use super::Shared;
 use super::owner::Request;
 use crate::change::Changes;
 use crate::continuity::columns::Difference;
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::source::rows::{blocking, streamed};
@@ -46,12 +46,15 @@ impl PushSource {
     fn gone(&self, after: Step, earliest: Step) -> Error {
         let detached = self.shared.told.borrow().places.detached().get(&self.connector).copied();
         let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
-        Error::continuity_lost(format!(
-            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}{}; reset the connector {}",
-            self.shared.view.name(),
-            detached.unwrap_or_default(),
-            self.connector
-        ))
+        Error::continuity_lost(
+            Lost::Gap,
+            format!(
+                "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}{}; reset the connector {}",
+                self.shared.view.name(),
+                detached.unwrap_or_default(),
+                self.connector
+            ),
+        )
     }
 
     /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first
