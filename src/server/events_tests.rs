@@ -100,7 +100,7 @@ async fn events_tell_what_a_connector_did_in_order() {
     assert_eq!(appended["schema"], "cutover.event/1");
     assert_eq!(
         [&appended["pipeline"], &appended["view"], &appended["connector"]],
-        ["shop", "orders", "lake"].map(|s| Value::from(s)).each_ref()
+        ["shop", "orders", "lake"].map(Value::from).each_ref()
     );
     let data = &appended["data"];
     assert_eq!((&data["from"], &data["to"], &data["rows"]), (&0.into(), &1.into(), &2.into()), "{data}");
@@ -108,6 +108,29 @@ async fn events_tell_what_a_connector_did_in_order() {
     assert_eq!((&of("reloaded")["data"]["generation"], &of("reloaded")["data"]["rows"]), (&2.into(), &2.into()));
     let committed = of("reset_committed")["data"].clone();
     assert_eq!((&committed["id"], &committed["trigger"], &committed["why"]), (&id, &"asked".into(), &"x".into()));
+}
+
+#[tokio::test]
+async fn commits_are_gathered_and_every_step_and_row_is_in_one_event() {
+    let served = Served::usual().await;
+    following(&served).await;
+    for n in 1..=30 {
+        let lines = format!("{{\"insert\":{{\"id\":{n}}}}}\n{{\"insert\":{{\"id\":{}}}}}", n + 100);
+        assert_eq!(served.push("", &lines).await.0, StatusCode::OK);
+    }
+    let mut listener = Listener::open(&served, "?after=0&connector=lake", None).await;
+    let (mut reached, mut rows, mut versions) = (0, 0, 0);
+    while reached < 30 {
+        let data = listener.until("appended").await.pop().unwrap().data["data"].clone();
+        let number = |name: &str| data[name].as_u64().unwrap();
+        assert_eq!(number("from"), reached, "{data}");
+        reached = number("to");
+        rows += number("rows");
+        // A claim is a version too.
+        assert!(number("version") >= versions + number("commits"), "{data}");
+        versions = number("version");
+    }
+    assert_eq!(rows, 60);
 }
 
 #[tokio::test]

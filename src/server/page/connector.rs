@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::{class, happened, is_of};
+use super::{about, class, happened};
 use crate::connector::Phase;
 use crate::daemon::{ConnectorReport, SnapshotReport, TroubleReport};
 use crate::drawing::{Mark, Picture, Style};
@@ -38,7 +38,8 @@ fn is(report: &ConnectorReport, phases: &[Phase]) -> bool {
 
 pub(super) fn article(report: &ConnectorReport, events: &Arc<Events>, caller: &Caller) -> Markup {
     let id = id(report);
-    let recent = events.newest(RECENT, |event| is_of(event, report));
+    let about = about(report);
+    let recent = events.newest(RECENT, |event| event.about == about);
     html! {
         article id=(id) data-name=(report.name) data-base=(base(report)) aria-labelledby={ (id) "-title" } {
             div.head #{ (id) "-head" } data-part {
@@ -187,8 +188,9 @@ fn continuity(report: &ConnectorReport) -> String {
 }
 
 fn picture(report: &ConnectorReport, events: &Arc<Events>) -> Markup {
+    let about = about(report);
     let is_drawn = |event: &Event| {
-        matches!(event.event, Kind::Reloaded | Kind::Appended | Kind::ContinuityLost) && is_of(event, report)
+        matches!(event.event, Kind::Reloaded | Kind::Appended | Kind::ContinuityLost) && event.about == about
     };
     let mut drawn = events.newest(DRAWN, is_drawn);
     drawn.reverse();

@@ -18,7 +18,7 @@ use super::access::Caller;
 use super::input::Bare;
 use crate::daemon::{ConnectorReport, Health, PipelineReport};
 use crate::drawing;
-use crate::events::Event;
+use crate::events::About;
 
 /// Everything that the page uses comes from here, and nobody puts it into a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
@@ -178,7 +178,9 @@ fn class(health: Health) -> &'static str {
     }
 }
 
-/// Whether an event is about a connector.
-fn is_of(event: &Event, connector: &ConnectorReport) -> bool {
-    event.about.connector.is_some() && event.about.path() == connector.name
+/// By which events about a connector are known.
+fn about(connector: &ConnectorReport) -> About {
+    let mut parts = connector.name.split('/');
+    let mut next = || parts.next().unwrap_or_default();
+    About::connector(next(), next(), next())
 }

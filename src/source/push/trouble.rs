@@ -52,9 +52,8 @@ impl Troubles {
         let told = self.told.borrow_and_update();
         let detached = told.places.detached();
         let fresh = detached.iter().filter(|(name, _)| !self.detached.contains(*name));
-        let mut found: Vec<Trouble> = fresh
-            .map(|(connector, place)| Trouble::Detached { connector: connector.clone(), place: place.clone() })
-            .collect();
+        let mut found: Vec<Trouble> =
+            fresh.map(|(connector, place)| Trouble::Detached { connector: connector.clone(), place: *place }).collect();
         if let Some(why) = told.broken.as_ref().filter(|_| !self.is_broken) {
             found.push(Trouble::Broken(why.clone()));
         }

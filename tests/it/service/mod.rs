@@ -1,6 +1,7 @@
 //! The program as a daemon: changes are pushed over HTTP, tables are read by others.
 
 mod browser;
+mod events;
 mod kills;
 mod ledger;
 mod live;
