@@ -195,6 +195,17 @@ pub(crate) fn guarded<T>(label: &str, decode: impl FnOnce() -> Result<T>) -> Res
     })
 }
 
+/// What `error` says, and what caused it.
+pub(crate) fn with_causes(error: &dyn StdError) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        said.push_str(&format!("; caused by: {cause}"));
+        next = cause.source();
+    }
+    said
+}
+
 /// What a caught panic said.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();

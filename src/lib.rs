@@ -74,15 +74,19 @@ pub mod continuity;
 pub mod daemon;
 pub mod digest;
 pub mod disk;
+mod drawing;
 pub mod epoch;
 pub mod error;
+pub mod events;
 pub mod files;
 pub mod generation;
 pub mod ingest;
 pub mod inspect;
 mod ipc;
 mod json;
+mod lines;
 pub mod log;
+mod quantity;
 pub mod schema;
 pub mod server;
 pub mod sink;
@@ -92,6 +96,7 @@ pub mod step;
 pub mod steplog;
 mod store;
 pub mod view;
+pub mod webhooks;
 
 /// The Arrow that batches and schemas are made of.
 pub use arrow;

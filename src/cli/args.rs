@@ -92,7 +92,7 @@ impl Command {
             Self::Resume(_) => ("resume", PauseArgs::OUTPUTS),
             Self::Resets(_) => ("resets", ResetsArgs::OUTPUTS),
             Self::Verify(_) => ("verify", VerifyArgs::OUTPUTS),
-            Self::History(_) => ("history", HistoryArgs::OUTPUTS),
+            Self::History(args) => ("history", args.outputs()),
             Self::Show(_) => ("show", ShowArgs::OUTPUTS),
             Self::State(_) => ("state", StateArgs::OUTPUTS),
             Self::Changes(args) => ("changes", args.outputs()),

@@ -1,14 +1,20 @@
 //! `cutover history`: a table's versions, newest first, generations set apart.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use super::Session;
 use super::args::Output;
 use super::table::TableArgs;
 use super::text;
+use crate::clock::World;
 use crate::continuity::commit::{Author, Commit};
-use crate::continuity::stamp::CommitStamp;
-use crate::error::Result;
+use crate::continuity::stamp::{CommitStamp, Kind};
+use crate::drawing::{Mark, Picture, Style};
+use crate::error::{Error, Result};
+use crate::inspect::staged::StagedFile;
 use crate::inspect::{self, Entry};
 
 /// Arguments of `history`.
@@ -19,16 +25,25 @@ pub(super) struct HistoryArgs {
     /// How many versions
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     limit: usize,
+    /// Draw them as SVG, into FILE or onto stdout
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    svg: Option<PathBuf>,
 }
 
 impl HistoryArgs {
-    /// The formats in which versions are printed.
-    pub(super) const OUTPUTS: &'static [Output] = &[Output::Text, Output::Json, Output::Ndjson];
+    /// The formats in which versions are printed; a picture is one of its own.
+    pub(super) fn outputs(&self) -> &'static [Output] {
+        if self.svg.is_some() { &[Output::Text] } else { &[Output::Text, Output::Json, Output::Ndjson] }
+    }
 }
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: &HistoryArgs, session: &Session) -> Result<u8> {
     let entries = session.block_on(async |world| inspect::history(&args.table.log(world)?, args.limit).await)?;
+    if let Some(file) = &args.svg {
+        let picture = picture(&args.table.uri, &entries);
+        return if file.as_os_str() == "-" { text::print(&picture) } else { write(file, &picture) }.map(|()| 0);
+    }
     match session.global.output {
         Output::Json => {
             let versions: Vec<_> = entries.iter().map(document).collect();
@@ -42,6 +57,44 @@ pub(super) fn run(args: &HistoryArgs, session: &Session) -> Result<u8> {
         Output::Text | Output::Env => text::print(&lines(&entries))?,
     }
     Ok(0)
+}
+
+fn write(file: &Path, picture: &str) -> Result<()> {
+    let unwritable = |e| Error::internal(format!("the file {} cannot be written", file.display())).with_source(e);
+    let mut staged = StagedFile::create(file, &World::system().ids)?;
+    writeln!(staged, "{picture}").map_err(unwritable)?;
+    staged.appear()
+}
+
+/// The versions as SVG, oldest first.
+fn picture(uri: &str, entries: &[Entry]) -> String {
+    let marks: Vec<Mark> = entries.iter().rev().filter_map(mark).collect();
+    let title = format!("History of {uri}");
+    Picture { id: "history", title: &title, marks: &marks, style: Style::Own }.svg().into_string()
+}
+
+fn mark(entry: &Entry) -> Option<Mark> {
+    let version = entry.version;
+    if let Some(damage) = damage(entry) {
+        return Some(Mark::Damaged(format!("version {version}: {damage}")));
+    }
+    let commit = entry.commit.as_ref().ok();
+    let Some(stamp) = commit.and_then(Commit::stamp) else {
+        return Some(Mark::Foreign(format!("version {version}: {}", foreign(commit))));
+    };
+    let (generation, to) = (stamp.generation.get(), stamp.to.get());
+    match (stamp.kind, stamp.from) {
+        (Kind::Reload, _) => {
+            let by = stamp.reset.as_ref().map(|reset| format!("reset by {}", reset.who));
+            Some(Mark::Reload { generation, step: to, rows: Some(stamp.rows.i), by })
+        }
+        (Kind::Append, Some(from)) => {
+            let rows = stamp.rows.i.saturating_add(stamp.rows.u).saturating_add(stamp.rows.d);
+            Some(Mark::Append { generation, from: from.get(), to, rows })
+        }
+        // They move no step.
+        (Kind::Append | Kind::Mark | Kind::Maintenance, _) => None,
+    }
 }
 
 #[derive(Serialize)]

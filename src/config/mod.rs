@@ -20,6 +20,7 @@ mod step_log;
 mod tree;
 mod units;
 mod view;
+mod webhook;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +36,7 @@ use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::{Layout, Mode};
 use crate::error::{Error, Result};
+use crate::events::Kind;
 use crate::files::Compression;
 use crate::ingest;
 use crate::log::{Durability, StorageOptions};
@@ -88,6 +90,8 @@ pub struct ServerConfig {
     pub tokens: Vec<TokenConfig>,
     /// What a request of changes may take in bytes, and a line of it.
     pub ingress: ingest::Limits,
+    /// Who is told of events.
+    pub webhooks: Vec<WebhookConfig>,
 }
 
 impl Default for ServerConfig {
@@ -98,6 +102,7 @@ impl Default for ServerConfig {
             hosts: Vec::new(),
             tokens: Vec::new(),
             ingress: ingest::Limits::default(),
+            webhooks: Vec::new(),
         }
     }
 }
@@ -111,6 +116,21 @@ pub struct TokenConfig {
     pub role: Role,
     /// The token itself.
     pub token: Secret,
+}
+
+/// Somebody who is told of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookConfig {
+    /// Its name.
+    pub name: String,
+    /// Where it is, with what may be a secret in path or query.
+    pub url: Secret,
+    /// The host in it.
+    pub host: String,
+    /// Of what it is told.
+    pub events: Vec<Kind>,
+    /// What signs what it is sent: `whsec_`, and a key in base64.
+    pub secret: Secret,
 }
 
 /// What somebody may do; each role may do what those before it may.

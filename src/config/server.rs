@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::section::{Field, Section};
-use super::{Role, Secret, ServerConfig, TokenConfig};
+use super::{Role, Secret, ServerConfig, TokenConfig, webhook};
 use crate::ingest;
 
 /// Fewer bytes could be guessed, more fit no header.
@@ -24,6 +24,7 @@ pub(super) fn read(mut server: Section<'_>) -> ServerConfig {
     let auth = server.field("auth");
     let tokens = auth.as_ref().and_then(|f| f.section()).map(read_tokens);
     let ingress = server.section("ingress").map(read_ingress);
+    let webhooks = webhook::read(&mut server);
     if let (Some(field), Some(listen), None) = (&listen_field, listen, &auth)
         && !listen.ip().to_canonical().is_loopback()
         && !server.is_misspelled("auth")
@@ -41,6 +42,7 @@ pub(super) fn read(mut server: Section<'_>) -> ServerConfig {
         hosts: hosts.unwrap_or_default(),
         tokens: tokens.unwrap_or_default(),
         ingress: ingress.unwrap_or_default(),
+        webhooks,
     }
 }
 

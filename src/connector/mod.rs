@@ -10,6 +10,7 @@ mod pump;
 mod reset;
 mod schema_change;
 mod status;
+mod trail;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +19,19 @@ use tokio::sync::{mpsc, watch};
 
 pub use self::breaker::{Backoff, BreakerSettings};
 use self::control::Command;
+pub(crate) use self::control::jitter;
 pub use self::control::{Accepted, ControlSettings, Handle, OnContinuityLoss, Refusal, ResetRequest, Running};
 pub use self::journal::{BreakerRule, Reloaded, ResetRecord, ResetState, Trigger};
 pub use self::moment::BootId;
 use self::pump::Pump;
 pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
 pub use self::status::{Pace, Phase, Status, Trouble};
+pub use self::trail::{Append, Occurrence, Trail, What};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};
 use crate::continuity::stamp::Mode;
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::Location;
+use crate::log::{Facts, Location};
 use crate::schema::View;
 use crate::sink::{Destination, Progress, Sink, SinkSettings, Stage, Tally, Target};
 use crate::snapshot::Snapshot;
@@ -279,7 +282,7 @@ impl Connector {
         let progress = target.progress();
         self.show_snapshot(&progress, snapshot.step);
         let sink = target.load(snapshot).await?;
-        self.show_table(sink.facts().ours());
+        self.show_reloaded(sink.facts(), sink.facts().version, progress.rows());
         tracing::info!(event = "reloaded", connector = self.name(), rows = progress.rows(), "the table is loaded");
         Ok(sink)
     }
@@ -312,6 +315,18 @@ impl Connector {
             s.cutover = ours.and_then(|o| o.stamp.as_ref()).map(|t| t.step);
             s.last_step = ours.map(|o| o.last_step);
         });
+    }
+
+    /// Shows a table that was loaded with so many rows, by the version `version`.
+    fn show_reloaded(&self, facts: &Facts, version: Option<u64>, rows: u64) {
+        self.show_table(facts.ours());
+        if let Some(ours) = facts.ours() {
+            self.tell(What::Reloaded { generation: ours.generation, step: ours.last_step, version, rows });
+        }
+    }
+
+    fn tell(&self, what: What) {
+        Status::tell(&self.status, &*self.world.clock, what);
     }
 }
 

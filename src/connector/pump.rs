@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until};
+use super::{Append, Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until, What};
 use crate::change::Changes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
@@ -117,7 +117,7 @@ impl<'a> Pump<'a> {
         self.connector.show(|s| s.is_appending = false);
         let applied = applied?;
         self.connector.waiting_since = None;
-        if let Applied::Committed { version, rows, .. } = applied {
+        if let Applied::Committed { version, rows, bytes } = applied {
             let to = changes.range().to().get();
             tracing::info!(
                 event = "appended",
@@ -127,6 +127,15 @@ impl<'a> Pump<'a> {
                 to,
                 "changes are committed"
             );
+            self.connector.tell(What::Appended(Append {
+                generation: sink.facts().ours().map(|ours| ours.generation),
+                from: changes.range().from(),
+                to: changes.range().to(),
+                version,
+                commits: 1,
+                rows,
+                bytes,
+            }));
         }
         self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);

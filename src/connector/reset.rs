@@ -5,7 +5,7 @@ use crate::continuity::plan::{Older, Ours, Standing};
 use crate::continuity::stamp::{COMMIT_PREFIX_RESET, Mode, ResetStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
-use crate::log::Log;
+use crate::log::{Facts, Log};
 use crate::sink::{Applied, Loading, Rebuild, RebuildPlan, Target};
 use crate::snapshot::Snapshot;
 use crate::source::Pick;
@@ -132,14 +132,14 @@ impl Connector {
             Place::Wreck(loading) => {
                 self.show_snapshot(&loading.progress(), snapshot.step);
                 let (facts, applied) = loading.commit(snapshot, reset.stamp, reset.older).await?;
-                self.show_table(facts.ours());
+                self.show_applied(&facts, &applied);
                 return Ok(applied);
             }
         };
         let (Standing::Ours(_), Some(seen)) = (target.standing(), &preview.ours) else {
             self.show_snapshot(&target.progress(), snapshot.step);
             let (sink, applied) = target.load_for(snapshot, reset.stamp).await?;
-            self.show_table(sink.facts().ours());
+            self.show_applied(sink.facts(), &applied);
             return Ok(applied);
         };
         let mut sink = target.claim().await?;
@@ -156,9 +156,17 @@ impl Connector {
         };
         self.show_snapshot(&sink.progress(), snapshot.step);
         let applied = sink.reload(snapshot, reset.stamp, reset.older).await?;
-        self.show_table(sink.facts().ours());
+        self.show_applied(sink.facts(), &applied);
         sink.close().await;
         Ok(applied)
+    }
+
+    /// Shows what a reload made. One that the table held already was told of by who made it.
+    pub(super) fn show_applied(&self, facts: &Facts, applied: &Applied) {
+        match applied {
+            Applied::Committed { version, rows, .. } => self.show_reloaded(facts, Some(*version), *rows),
+            Applied::Already => self.show_table(facts.ours()),
+        }
     }
 
     /// The table's generation, after a look.

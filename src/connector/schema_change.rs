@@ -59,6 +59,7 @@ impl Pump<'_> {
         if !sink.has_columns()? {
             self.connector.show_snapshot(&sink.progress(), snapshot.step);
             let applied = sink.reload(snapshot, stamp, Older::Refused).await?;
+            self.connector.show_applied(sink.facts(), &applied);
             reloaded = sink.facts().ours().map(|ours| Reloaded {
                 version: match applied {
                     Applied::Committed { version, .. } => Some(version),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::trail::{Trail, What};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Lost};
+use crate::error::{Error, ErrorKind, Lost, with_causes};
 use crate::generation::Generation;
 use crate::sink::{Commits, Progress, Tally};
 use crate::step::Step;
@@ -105,6 +106,8 @@ pub struct Status {
     pub snapshot_since: Option<Duration>,
     /// What came of its work since it was started.
     pub tally: Arc<Tally>,
+    /// What happened to it in this run.
+    pub trail: Trail,
 }
 
 /// What is wrong with a connector.
@@ -134,17 +137,6 @@ impl Trouble {
         };
         Self { kind: error.kind(), lost: error.lost(), reason: with_causes(error), next_action }
     }
-}
-
-/// What `error` said, and what caused it.
-fn with_causes(error: &Error) -> String {
-    let mut said = error.message().to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        said.push_str(&format!("; caused by: {cause}"));
-        next = cause.source();
-    }
-    said
 }
 
 /// How fast a snapshot is written.
@@ -186,6 +178,12 @@ impl Status {
             if status.trouble.is_none() && status.phase == before {
                 status.trouble = trouble;
             }
+            status.trail.enter(clock.unix_millis(), status.phase, status.trouble.as_ref());
         });
+    }
+
+    /// Says that something happened.
+    pub(super) fn tell(shown: &watch::Sender<Self>, clock: &dyn Clock, what: What) {
+        shown.send_modify(|status| status.trail.add(clock.unix_millis(), what));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::build;
 use super::directory::DataDirectory;
+use super::teller::Teller;
 use super::views::PushedView;
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig, SourceConfig};
@@ -32,7 +33,7 @@ impl Alone {
         let directory = DataDirectory::take(&config.server.data_dir)?;
         for view in pushed {
             let attached: Vec<_> = config.connectors.iter().filter(|c| super::is_of(c, view)).collect();
-            let opened = PushedView::open(view.clone(), &attached, &directory, world).await?;
+            let opened = PushedView::open(view.clone(), &attached, &directory, world, &Teller::Nobody).await?;
             views.insert((view.pipeline.clone(), view.name.clone()), opened);
         }
         Ok(Self { world: world.clone(), views, _directory: Some(directory) })

@@ -76,6 +76,16 @@ impl DataDirectory {
         self.place(&["connectors", name.pipeline(), name.view(), name.connector()])
     }
 
+    /// Where the daemon itself keeps what it must not forget.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a webhook keeps how far it is; the directory above is there.
+    pub(super) fn webhook(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.place(&["webhooks"])?.join(format!("{name}.json")))
+    }
+
     fn place(&self, parts: &[&str]) -> Result<PathBuf> {
         let mut path = self.path.clone();
         for part in parts {

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use super::build;
 use super::directory::DataDirectory;
 use super::report::{ConnectorReport, Lag};
+use super::teller::{Teller, Telling};
 use super::views::PushedView;
 use crate::clock::World;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
@@ -21,6 +22,7 @@ pub(super) struct Member {
     pub(super) config: ConnectorConfig,
     running: Result<(Handle, Mutex<Option<Running>>)>,
     lag: Lock<Lag>,
+    telling: Telling,
 }
 
 impl Member {
@@ -31,12 +33,18 @@ impl Member {
         directory: &DataDirectory,
         boot: &BootId,
         world: &World,
+        teller: &Teller,
     ) -> Self {
         let running = started(&config, view, directory, boot, world).await;
         let running = running.map(|r| (r.handle(), Mutex::new(Some(r)))).inspect_err(|e| {
             tracing::error!(event = "connector_failed", connector = %config.name, error = %e, "a connector cannot be started");
+            teller.connector_failed(&config.name, e);
         });
-        Self { config, running, lag: Lock::default() }
+        let telling = match &running {
+            Ok((handle, _)) => teller.connector(&config.name, handle.status()),
+            Err(_) => Telling::default(),
+        };
+        Self { config, running, lag: Lock::default(), telling }
     }
 
     /// By which it is controlled, or why it was not started.
@@ -72,10 +80,12 @@ impl Member {
 
     pub(super) async fn stop(&self) -> Result<()> {
         let Ok((_, running)) = &self.running else { return Ok(()) };
-        match running.lock().await.take() {
+        let stopped = match running.lock().await.take() {
             Some(running) => running.stop().await,
             None => Ok(()),
-        }
+        };
+        self.telling.ended().await;
+        stopped
     }
 }
 

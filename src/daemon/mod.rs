@@ -9,6 +9,7 @@ mod directory;
 mod file;
 mod member;
 mod report;
+mod teller;
 mod views;
 mod work;
 
@@ -20,6 +21,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::join_all;
+use serde_json::json;
 use tokio::sync::Mutex;
 
 pub use self::alone::Alone;
@@ -29,16 +31,19 @@ use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
 };
+use self::teller::Teller;
 pub use self::views::Pushed;
 use self::views::PushedView;
 pub use self::work::{CommitsReport, DurationsReport, WorkReport};
 use crate::clock::{Clock, World};
-use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig};
+use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig, WebhookConfig};
 use crate::connector::{BootId, Handle, Phase};
 use crate::error::{Error, ErrorKind, Result};
+use crate::events::{About, Events, Kind};
 use crate::ingest::{self, Format};
 use crate::step::Step;
 use crate::steplog::At;
+use crate::webhooks::{Webhook, WebhookReport};
 
 /// The stack of a thread that reads the configuration, in bytes.
 const STACK: usize = 8 << 20;
@@ -60,6 +65,9 @@ pub struct Daemon {
     world: World,
     boot: BootId,
     directory: DataDirectory,
+    events: Arc<Events>,
+    teller: Teller,
+    webhooks: Vec<Webhook>,
     state: RwLock<State>,
     /// Held by who changes what is there.
     changing: Mutex<Life>,
@@ -112,7 +120,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Takes the data directory that `server` names; `load` reads the configuration anew. Nothing runs yet.
+    /// Takes the data directory that `server` names, within a Tokio runtime; `load` reads the configuration anew. Nothing is
+    /// delivered yet.
     ///
     /// Refused: another process holds the directory. Config: it cannot be used.
     pub fn take(server: &ServerConfig, load: Load, world: World) -> Result<Arc<Self>> {
@@ -120,15 +129,22 @@ impl Daemon {
         let boot = BootId::of_machine(&world.ids);
         let empty = Config { server: server.clone(), views: Vec::new(), connectors: Vec::new() };
         let state = State { config: Arc::new(empty), views: BTreeMap::new(), members: BTreeMap::new() };
-        let (state, changing, has_begun) = (RwLock::new(state), Mutex::default(), AtomicBool::default());
         let limits = server.ingress;
-        Ok(Arc::new(Self { load, limits, world, boot, directory, state, changing, has_begun }))
+        let events = Events::open(directory.path(), &world)?;
+        let teller = Teller::List(Arc::clone(&events), world.clone());
+        let start = |hook: &WebhookConfig| Webhook::start(hook, &events, directory.webhook(&hook.name)?, &world);
+        let webhooks = server.webhooks.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let (state, changing, has_begun) = (RwLock::new(state), Mutex::default(), AtomicBool::default());
+        let daemon =
+            Self { load, limits, world, boot, directory, events, teller, webhooks, state, changing, has_begun };
+        Ok(Arc::new(daemon))
     }
 
-    /// Starts all that `config` describes, within a Tokio runtime: opening views may take long.
+    /// Starts all that `config` describes: opening views may take long.
     ///
     /// Config: a connector cannot be as it says, and all that was started is stopped again.
     pub async fn begin(&self, config: Config) -> Result<()> {
+        self.teller.tell(Kind::DaemonStarted, About::default(), json!({ "version": env!("CARGO_PKG_VERSION") }));
         self.apply(config).await?;
         if let Some(error) = self.misconfigured() {
             self.stop().await?;
@@ -182,7 +198,19 @@ impl Daemon {
     /// Config: it is wrong, and nothing was changed.
     pub async fn reload(&self) -> Result<Changed> {
         let config = self.on_file().await?;
-        self.apply(config).await
+        let changed = self.apply(config).await?;
+        self.teller.configuration_reloaded(&changed);
+        Ok(changed)
+    }
+
+    /// What happened here.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    /// How each of those does who are told of it.
+    pub fn webhooks(&self) -> Vec<WebhookReport> {
+        self.webhooks.iter().map(Webhook::report).collect()
     }
 
     /// Every pipeline, by name.
@@ -284,7 +312,10 @@ impl Daemon {
         };
         let ends = join_all(members.into_values().map(|m| async move { m.stop().await })).await;
         let closed = join_all(views.into_values().map(|v| async move { v.close().await })).await;
-        ends.into_iter().chain(closed).find(Result::is_err).unwrap_or(Ok(()))
+        self.teller.tell(Kind::DaemonStopped, About::default(), json!({}));
+        let told = self.events.close().await;
+        join_all(self.webhooks.iter().map(Webhook::stop)).await;
+        ends.into_iter().chain(closed).chain([told]).find(Result::is_err).unwrap_or(Ok(()))
     }
 
     /// Makes what is there what `config` describes.
@@ -359,7 +390,8 @@ impl Daemon {
             let key = (view.pipeline.clone(), view.name.clone());
             if !views_before.contains_key(&key) || !is_same_view(&view.pipeline, &view.name) {
                 let attached: Vec<_> = config.connectors.iter().filter(|c| is_of(c, view)).collect();
-                let opened = PushedView::open(view.clone(), &attached, &self.directory, &self.world).await?;
+                let opened =
+                    PushedView::open(view.clone(), &attached, &self.directory, &self.world, &self.teller).await?;
                 self.write().views.insert(key, opened);
             }
         }
@@ -367,8 +399,8 @@ impl Daemon {
         for connector in config.connectors.iter().filter(|c| !is_kept(c)) {
             let key = (connector.name.pipeline().to_string(), connector.name.view().to_string());
             let view = self.read().views.get(&key).cloned();
-            let member =
-                Member::start(connector.clone(), view.as_deref(), &self.directory, &self.boot, &self.world).await;
+            let (config, view) = (connector.clone(), view.as_deref());
+            let member = Member::start(config, view, &self.directory, &self.boot, &self.world, &self.teller).await;
             let names =
                 if members_before.contains_key(&connector.name) { &mut changed.changed } else { &mut changed.added };
             names.push(connector.name.to_string());
@@ -412,6 +444,7 @@ fn restart(old: &ServerConfig, new: &ServerConfig) -> Vec<String> {
         ("server.listen", old.listen != new.listen),
         ("server.data_dir", old.data_dir != new.data_dir),
         ("server.ingress", old.ingress != new.ingress),
+        ("server.webhooks", old.webhooks != new.webhooks),
         ("server.auth", !old.tokens.is_empty() && new.tokens.is_empty()),
     ];
     differing.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_string()).collect()

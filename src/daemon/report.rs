@@ -333,7 +333,7 @@ impl ConnectorReport {
 }
 
 impl TroubleReport {
-    fn of(trouble: &Trouble) -> Self {
+    pub(super) fn of(trouble: &Trouble) -> Self {
         Self {
             code: trouble.kind.name().to_string(),
             cause: trouble.lost.map(|lost| lost.to_string()),

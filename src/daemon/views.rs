@@ -8,6 +8,7 @@ use tokio::sync::RwLock;
 
 use super::build;
 use super::directory::DataDirectory;
+use super::teller::{Teller, Telling};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, ViewConfig};
 use crate::continuity::stamp::Mode;
@@ -41,6 +42,7 @@ pub(super) struct PushedView {
     pub(super) config: ViewConfig,
     view: View,
     live: RwLock<Result<LiveView, String>>,
+    telling: Telling,
 }
 
 impl PushedView {
@@ -53,13 +55,16 @@ impl PushedView {
         attached: &[&ConnectorConfig],
         directory: &DataDirectory,
         world: &World,
+        teller: &Teller,
     ) -> Result<Arc<Self>> {
         let view = build::view(&config)?;
         let live = opened(&config, view.clone(), attached, directory, world).await.map_err(|e| {
             tracing::error!(event = "view_failed", pipeline = config.pipeline, view = config.name, error = %e, "a view cannot be opened");
+            teller.view_failed(&config, &e.to_string());
             e.to_string()
         });
-        Ok(Arc::new(Self { config, view, live: RwLock::new(live) }))
+        let telling = live.as_ref().map_or_else(|_| Telling::default(), |live| teller.view(&config, live.troubles()));
+        Ok(Arc::new(Self { config, view, live: RwLock::new(live), telling }))
     }
 
     fn failed(&self, why: &str) -> Error {
@@ -134,10 +139,12 @@ impl PushedView {
 
     /// Ends it once those who push have their answers. Its connectors have been stopped.
     pub(super) async fn close(&self) -> Result<()> {
-        match std::mem::replace(&mut *self.live.write().await, Err("it was closed".to_string())) {
+        let closed = match std::mem::replace(&mut *self.live.write().await, Err("it was closed".to_string())) {
             Ok(live) => live.close().await,
             Err(_) => Ok(()),
-        }
+        };
+        self.telling.ended().await;
+        closed
     }
 }
 

@@ -21,8 +21,9 @@ use crate::config::{Role, ServerConfig};
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
-/// What is asked without a token: by probes, and by those who look for how to ask.
-pub(super) const OPEN: [&str; 3] = ["/livez", "/readyz", "/openapi.json"];
+/// What is asked without a token: by probes, by those who look for how to ask, and by a browser before it can have one.
+/// None of it tells anything.
+pub(super) const OPEN: [&str; 6] = ["/livez", "/readyz", "/openapi.json", "/", "/page/style.css", "/page/script.js"];
 
 /// Both ends of the connection on which a request came.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,11 @@ impl Caller {
     /// Whether they may see what is here.
     pub(super) fn may_see(&self) -> bool {
         self.role.is_some()
+    }
+
+    /// Whether they may pause, resume and reset.
+    pub(super) fn may_rule(&self) -> bool {
+        self.role == Some(Role::Admin)
     }
 }
 

@@ -6,7 +6,6 @@ use axum::routing::get;
 use reqwest::Method;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::fixture::{INGRESS, LAKE, Raw, Served, answer, beside, check_problem};
 use super::{Bounds, Server, access, door};
@@ -253,14 +252,7 @@ async fn a_panic_is_the_answer_of_one_request() {
         panic!("on purpose")
     }
     let served = Served::usual().await;
-    let server = Arc::new(Server {
-        daemon: Arc::clone(&served.daemon),
-        clock: served.daemon.clock(),
-        config: served.daemon.config().server.clone(),
-        bounds: Bounds::default(),
-        slots: Arc::new(Semaphore::new(1)),
-        room: Arc::new(Semaphore::new(1)),
-    });
+    let server = Arc::new(Server::new(Arc::clone(&served.daemon), Bounds::default()));
     let router = Router::new()
         .route("/panics", get(panics))
         .route("/livez", get(|| async { "live\n" }))

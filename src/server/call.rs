@@ -70,6 +70,10 @@ pub(super) enum Value {
     Word(&'static [&'static str]),
     /// A step.
     Step,
+    /// A whole number of up to 64 bits.
+    Number,
+    /// A name as the configuration has it.
+    Name,
     /// A text of so many bytes at most.
     Text(u64),
 }
@@ -109,7 +113,6 @@ pub(super) enum Shape {
     /// Bytes that are no text.
     Bytes,
     /// What goes on until one side has enough.
-    #[expect(dead_code, reason = "no call has it")]
     Endless,
 }
 

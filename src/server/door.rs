@@ -43,7 +43,6 @@ pub(super) async fn open(
     listener: TcpListener,
     stopped: impl Future<Output = ()> + Send,
 ) -> Result<()> {
-    let (stop, stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut stopped = pin!(stopped);
     loop {
@@ -54,7 +53,7 @@ pub(super) async fn open(
             accepted = listener.accept(), if connections.len() < server.bounds.connections => match accepted {
                 Ok((stream, peer)) => {
                     let stay = if connections.len() * 2 < server.bounds.connections { Stay::Long } else { Stay::Short };
-                    let (server, router, stopping) = (Arc::clone(&server), router.clone(), stopping.clone());
+                    let (server, router, stopping) = (Arc::clone(&server), router.clone(), server.stop.subscribe());
                     connections.spawn(connection(stream, peer, stay, server, router, stopping));
                 }
                 Err(error) => {
@@ -65,7 +64,7 @@ pub(super) async fn open(
         }
     }
     drop(listener);
-    stop.send_replace(true);
+    server.stop.send_replace(true);
     let all_ended = async { while connections.join_next().await.is_some() {} };
     tokio::select! {
         () = all_ended => {}

@@ -18,6 +18,7 @@ use super::problem::Problem;
 use crate::config::Role;
 use crate::connector::Phase;
 use crate::daemon::{ConnectorReport, Health, PipelineReport};
+use crate::webhooks::WebhookReport;
 
 const TEXT: Content = Content::new("text/plain; charset=utf-8", Shape::Text);
 
@@ -68,6 +69,8 @@ pub(super) struct HealthReport {
     health: Health,
     /// Every pipeline.
     pipelines: Vec<PipelineHealth>,
+    /// Those who are told of events; one that is not told makes the whole `degraded`.
+    webhooks: Vec<WebhookReport>,
 }
 
 /// How a pipeline does.
@@ -128,10 +131,13 @@ pub(super) const WORST: Call = Call {
 /// The worst of all, and what is wrong where something is.
 pub(super) async fn worst(State(server): State<Arc<Server>>, _: Bare) -> Response {
     let pipelines = server.daemon.pipelines();
-    let worst = pipelines.iter().map(PipelineReport::health).max().unwrap_or(Health::Healthy);
+    let webhooks = server.daemon.webhooks();
+    // Tables are kept whether anybody is told of it or not.
+    let told = if webhooks.iter().all(WebhookReport::is_delivering) { Health::Healthy } else { Health::Degraded };
+    let worst = pipelines.iter().map(PipelineReport::health).max().unwrap_or(Health::Healthy).max(told);
     let status = if worst == Health::Unhealthy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let pipelines = pipelines.iter().map(pipeline).collect();
-    (status, Json(HealthReport { health: worst, pipelines })).into_response()
+    (status, Json(HealthReport { health: worst, pipelines, webhooks })).into_response()
 }
 
 fn pipeline(pipeline: &PipelineReport) -> PipelineHealth {

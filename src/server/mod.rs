@@ -8,12 +8,14 @@ mod call;
 mod calls;
 mod connectors;
 mod door;
+mod events;
 mod health;
 mod ingress;
 mod input;
 mod intake;
 mod metrics;
 mod openapi;
+mod page;
 mod pipelines;
 mod problem;
 mod resets;
@@ -25,7 +27,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use self::calls::Calls;
 pub use self::resets::ResetReport;
@@ -49,6 +51,10 @@ struct Bounds {
     requests: usize,
     /// The bytes that those take together, in requests of the largest size.
     largest: u64,
+    /// Listeners to events at once.
+    listeners: usize,
+    /// How long a listener hears nothing, at most.
+    silence: Duration,
 }
 
 impl Default for Bounds {
@@ -60,6 +66,8 @@ impl Default for Bounds {
             head: 16 << 10,
             requests: 64,
             largest: 4,
+            listeners: 64,
+            silence: Duration::from_secs(15),
         }
     }
 }
@@ -75,6 +83,10 @@ struct Server {
     slots: Arc<Semaphore>,
     /// What those may take, in KiB.
     room: Arc<Semaphore>,
+    /// One for each listener to events.
+    seats: Arc<Semaphore>,
+    /// Whether answers without an end are to end.
+    stop: watch::Sender<bool>,
 }
 
 impl Server {
@@ -88,6 +100,8 @@ impl Server {
             bounds,
             slots: Arc::new(Semaphore::new(bounds.requests)),
             room: Arc::new(Semaphore::new(room)),
+            seats: Arc::new(Semaphore::new(bounds.listeners)),
+            stop: watch::Sender::new(false),
         }
     }
 }
@@ -110,7 +124,12 @@ fn calls() -> Calls {
         .get("/livez", health::live, &health::LIVE)
         .get("/readyz", health::ready, &health::READY)
         .get("/openapi.json", openapi::document, &openapi::DOCUMENT)
+        .get("/", page::whole, &page::WHOLE)
+        .get("/page/style.css", page::style, &page::STYLE)
+        .get("/page/script.js", page::script, &page::SCRIPT)
+        .get("/page/connectors", page::connectors, &page::CONNECTORS)
         .get("/metrics", metrics::text, &metrics::TEXT)
+        .get("/v1/events", events::listen, &events::LISTEN)
         .get("/v1/health", health::worst, &health::WORST)
         .post("/v1/reload", pipelines::reload, &pipelines::RELOAD)
         .get("/v1/pipelines", pipelines::all, &pipelines::ALL)
@@ -156,6 +175,9 @@ mod answers;
 #[path = "attempts_tests.rs"]
 mod attempts_tests;
 #[cfg(test)]
+#[path = "events_tests.rs"]
+mod events_tests;
+#[cfg(test)]
 #[path = "fixture_tests.rs"]
 mod fixture;
 #[cfg(test)]
@@ -164,6 +186,9 @@ mod ingress_tests;
 #[cfg(test)]
 #[path = "openapi_tests.rs"]
 mod openapi_tests;
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod page_tests;
 #[cfg(test)]
 #[path = "resets_tests.rs"]
 mod resets_tests;

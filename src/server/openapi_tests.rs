@@ -25,8 +25,8 @@ fn filled(path: &str) -> String {
 fn required(route: &Route) -> String {
     let given = |key: &Key| match key.value {
         Of::Word(words) => format!("{}={}", key.name, words[0]),
-        Of::Step => format!("{}=1", key.name),
-        Of::Text(_) => format!("{}=x", key.name),
+        Of::Step | Of::Number => format!("{}=1", key.name),
+        Of::Text(_) | Of::Name => format!("{}=x", key.name),
     };
     let keys: Vec<String> = route.call.query.iter().filter(|key| key.need == Need::Required).map(given).collect();
     keys.join("&")
@@ -48,7 +48,8 @@ async fn what_is_documented_is_there_and_nothing_else_is() {
             let url = format!("{}?{}", filled(path), at(method).map(required).unwrap_or_default());
             let response = served.ask(Method::from_bytes(method.as_bytes()).unwrap(), &url).send().await.unwrap();
             let (status, allow) = (response.status(), response.headers().get("allow").cloned());
-            let said = response.text().await.unwrap();
+            let is_endless = at(method).is_some_and(|route| route.call.is_endless());
+            let said = if is_endless { String::new() } else { response.text().await.unwrap() };
             assert_eq!(status == 405, !there.contains(method), "{method} {path}: {status} {said}");
             assert!(!said.contains("there is nothing at"), "{method} {path}: {said}");
             if let Some(allow) = allow {

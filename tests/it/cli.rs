@@ -374,3 +374,23 @@ fn nothing_from_outside_steers_the_terminal() {
     let feed = Feed::of_three_files();
     feed.run("run -c \u{1b}[31m.toml", 78).says("there is no configuration \\u{1b}[31m.toml");
 }
+
+#[test]
+fn a_history_is_drawn_as_svg() {
+    let feed = Feed::of_three_files();
+    feed.run("run --once", 0);
+    feed.run("reset lake --yes", 0);
+    let drawn = feed.run("history table --svg", 0).stdout;
+    let count = |part: &str| drawn.matches(part).count();
+    let (kinds, stamps) = (|kind: &str| feed.stamps().iter().filter(|s| s["kind"] == kind).count(), feed.stamps());
+    assert_eq!(count("<g class=\"lane\">"), kinds("reload"), "{stamps:?}");
+    assert_eq!(count("class=\"append"), kinds("append"));
+    assert_eq!((count("<svg"), count("</svg>"), count("<style>"), count("<script")), (1, 1, 1, 0));
+    assert!(
+        drawn.contains("Generation 1: steps 10 to 30, 3 rows loaded at step 10, 1 appends with 20 rows"),
+        "{drawn}"
+    );
+    assert_eq!(feed.run("history table --svg picture.svg", 0).stdout, "");
+    assert_eq!(fs::read_to_string(feed.path("picture.svg")).unwrap(), drawn);
+    feed.run("history table --svg -o json", 2);
+}

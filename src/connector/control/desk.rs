@@ -11,7 +11,7 @@ use super::{ControlSettings, OnContinuityLoss, jitter};
 use crate::clock::World;
 use crate::connector::breaker::Permit;
 use crate::connector::journal::{BreakerRule, Event, Journal, Reloaded, ResetRecord, ResetState, Trigger};
-use crate::connector::{Phase, ResetPreview, Status, Trouble};
+use crate::connector::{Phase, ResetPreview, Status, Trouble, What};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -410,7 +410,11 @@ impl Desk {
 
     /// Writes an event down, and shows which reset is unfinished then.
     pub(super) fn record(&mut self, event: Event) -> Result<()> {
+        let id = event.begins_or_ends().map(str::to_owned);
         self.journal.record(event)?;
+        if let Some(reset) = id.and_then(|id| self.journal.book().reset(&id)) {
+            Status::tell(&self.status, &*self.world.clock, What::Reset(Box::new(reset.clone())));
+        }
         self.show_reset();
         Ok(())
     }

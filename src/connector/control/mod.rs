@@ -491,7 +491,7 @@ async fn carry_out(connector: &mut Connector, reset: &ResetRecord) -> Result<Rel
 }
 
 /// A number from 0 to 1 that differs from reset to reset, and from try to try.
-fn jitter(id: &str, tries: u32) -> f64 {
+pub(crate) fn jitter(id: &str, tries: u32) -> f64 {
     (XxHash3_64::oneshot_with_seed(u64::from(tries), id.as_bytes()) >> 11) as f64 / (1u64 << 53) as f64
 }
 

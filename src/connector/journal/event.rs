@@ -136,6 +136,18 @@ impl Entry {
 }
 
 impl Event {
+    /// The reset that is accepted, or ends, with it.
+    pub(crate) fn begins_or_ends(&self) -> Option<&str> {
+        match self {
+            Self::Accepted { id, .. }
+            | Self::Committed { id, .. }
+            | Self::Cancelled { id, .. }
+            | Self::Failed { id, .. }
+            | Self::Expired { id } => Some(id),
+            _ => None,
+        }
+    }
+
     /// The reset that it is about.
     pub(super) fn id(&self) -> Option<&str> {
         match self {

@@ -9,7 +9,6 @@
 
 mod book;
 mod event;
-mod lines;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,11 +19,11 @@ pub use self::book::{Reloaded, ResetRecord, ResetState};
 use self::event::Entry;
 pub(super) use self::event::Event;
 pub use self::event::{BreakerRule, Trigger};
-use self::lines::Lines;
 use super::breaker::Breaker;
 use super::moment::{BootId, Moment};
 use crate::clock::World;
 use crate::error::{Error, Result};
+use crate::lines::Lines;
 
 const FILE: &str = "resets.jsonl";
 /// The lines after which those are dropped that are about forgotten resets.

@@ -14,6 +14,7 @@ mod owner;
 mod places;
 mod reader;
 mod register;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ pub use operations::{Current, Operations};
 pub use places::{Place, WhenFull};
 pub use reader::PushSource;
 pub use register::Detached;
+pub use trouble::{Trouble, Troubles};
 
 use crate::clock::{Clock, World};
 use crate::disk::Disk;
@@ -199,6 +201,11 @@ impl LiveView {
     pub fn trouble(&self) -> Option<String> {
         let broken = self.shared.told.borrow().broken.clone();
         broken.or_else(|| self.requests.is_closed().then(|| self.shared.ended().message().to_owned()))
+    }
+
+    /// What becomes of it from here on that its connectors do not tell.
+    pub fn troubles(&self) -> Troubles {
+        Troubles::of(self.shared.told.clone())
     }
 
     /// Where the view stands.

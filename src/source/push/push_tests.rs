@@ -207,14 +207,18 @@ async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
     assert_eq!(gone.kind(), ErrorKind::ContinuityLost);
     assert!(gone.message().contains("after step 1 are wanted"), "{gone}");
     live.attach("slow", WhenFull::Detach).await.unwrap();
+    let mut troubles = live.troubles();
     for n in n + 1..n + 60 {
         assert_eq!(live.push(whole(&[("i", n as i64, &text)]), at(n)).await.unwrap(), Answer::Stored(step(n)));
     }
     assert!(live.standing().connectors.is_empty());
+    let told = troubles.next().await.unwrap();
+    assert!(matches!(told.as_slice(), [Trouble::Detached { connector, .. }] if connector == "slow"), "{told:?}");
     assert!(live.standing().log.bytes <= SMALL.max_bytes);
     // It is so after a restart, too, until it takes a snapshot.
     drop(slow);
     live.close().await.unwrap();
+    assert_eq!(troubles.next().await, None, "it is told once");
     let live = open(root.path(), &[("slow", WhenFull::Detach)]).unwrap();
     assert!(live.standing().connectors.is_empty(), "{:?}", live.standing());
     let mut slow = live.source("slow");

@@ -1,8 +1,11 @@
 //! The program as a daemon: changes are pushed over HTTP, tables are read by others.
 
+mod browser;
+mod events;
 mod kills;
 mod ledger;
 mod live;
+mod page;
 mod questions;
 mod resets;
 mod schema;

@@ -18,7 +18,7 @@ const SUM_LENGTH: usize = SUM.len() + 16 + 2;
 
 /// The file, held by this process alone.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     path: PathBuf,
     file: File,
     /// The bytes of the lines that count.
@@ -32,7 +32,7 @@ impl Lines {
     /// The file `name` in `directory`, and its lines; both are made where they are not there. What a crash left of a last line is cut off.
     ///
     /// Corrupt: a line before the last is damaged. Refused: another process holds the file.
-    pub(super) fn open(directory: &Path, name: &str) -> Result<(Self, Vec<String>)> {
+    pub(crate) fn open(directory: &Path, name: &str) -> Result<(Self, Vec<String>)> {
         let path = directory.join(name);
         let failed = |e| unusable(&path, e);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
@@ -54,11 +54,11 @@ impl Lines {
         Ok((Self { path, file, length: whole as u64, count: lines.len(), is_doubtful: false }, lines))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
@@ -66,7 +66,7 @@ impl Lines {
     /// anything else is added.
     ///
     /// Unavailable: there is no room, or the disk fails.
-    pub(super) fn append(&mut self, object: &str) -> Result<()> {
+    pub(crate) fn append(&mut self, object: &str) -> Result<()> {
         if self.is_doubtful {
             self.rewrite(|_| true)?;
         }
@@ -84,7 +84,7 @@ impl Lines {
     }
 
     /// Puts another file in this one's place, with the objects that are kept.
-    pub(super) fn rewrite(&mut self, keeps: impl Fn(&str) -> bool) -> Result<()> {
+    pub(crate) fn rewrite(&mut self, keeps: impl Fn(&str) -> bool) -> Result<()> {
         let failed = |e| unwritable(&self.path, e);
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start(0)).map_err(failed)?;
@@ -161,7 +161,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(usize, Vec<String>)> {
             None if end == bytes.len() && (!line.ends_with(b"\n") || line.contains(&0)) => return Ok((whole, objects)),
             None => {
                 return Err(Error::corrupt(format!(
-                    "line {} of the journal {} is damaged; restore the file, or move it away: what it knows of resets, and a pause, is forgotten then",
+                    "line {} of the journal {} is damaged; restore the file, or move it away: what it knows is forgotten then",
                     objects.len() + 1,
                     path.display()
                 )));
