@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::call::{Fault, Need};
+use crate::clock::whole_seconds;
 use crate::connector::Refusal;
 use crate::error::{Error, panic_text};
 
@@ -186,7 +187,7 @@ impl IntoResponse for Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
         if let Some(wait) = retry_after {
             // Too early is of no use.
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
