@@ -18,6 +18,8 @@ use crate::source::push::{Trouble, Troubles};
 
 /// Commits of a connector within this time are one event.
 const GATHERED: Duration = Duration::from_secs(1);
+/// How long one that was stopped may take to say so.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Who is told.
 #[derive(Clone)]
@@ -30,20 +32,27 @@ pub(super) enum Teller {
 
 /// The task that tells of one connector or view; it ends with what it tells of.
 #[derive(Default)]
-pub(super) struct Telling(Mutex<Option<JoinHandle<()>>>);
+pub(super) struct Telling(Mutex<Option<(JoinHandle<()>, Arc<dyn Clock>)>>);
 
 impl Telling {
-    fn of(task: JoinHandle<()>) -> Self {
-        Self(Mutex::new(Some(task)))
+    fn of(task: JoinHandle<()>, clock: &Arc<dyn Clock>) -> Self {
+        Self(Mutex::new(Some((task, Arc::clone(clock)))))
     }
 
-    /// Waits until everything is told.
+    /// Waits until everything is told, when what it is told of was stopped. What hangs nevertheless is given up.
     pub(super) async fn ended(&self) {
-        if let Some(task) = self.0.lock().await.take()
-            && let Err(error) = task.await
-        {
-            tracing::warn!(event = "not_told", error = %error, "what happened last is not among the events");
-        }
+        let Some((mut task, clock)) = self.0.lock().await.take() else { return };
+        let why = tokio::select! {
+            ended = &mut task => match ended {
+                Ok(()) => return,
+                Err(error) => error.to_string(),
+            },
+            () = clock.deadline(LAST_WORDS) => {
+                task.abort();
+                "what it tells of does not end".to_owned()
+            }
+        };
+        tracing::warn!(event = "not_told", why, "what happened last is not among the events");
     }
 }
 
@@ -79,16 +88,14 @@ impl Teller {
             gathered: None,
             told_at: None,
         };
-        Telling::of(tokio::spawn(follower.run(status)))
+        Telling::of(tokio::spawn(follower.run(status)), &world.clock)
     }
 
     /// Tells of a pushed view until it ends.
     pub(super) fn view(&self, view: &ViewConfig, mut troubles: Troubles) -> Telling {
-        if matches!(self, Self::Nobody) {
-            return Telling::default();
-        }
+        let Self::List(_, world) = self else { return Telling::default() };
         let (teller, view) = (self.clone(), view.clone());
-        Telling::of(tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             while let Some(found) = troubles.next().await {
                 for trouble in found {
                     match trouble {
@@ -101,7 +108,8 @@ impl Teller {
                     }
                 }
             }
-        }))
+        });
+        Telling::of(task, &world.clock)
     }
 }
 

@@ -33,7 +33,7 @@ const LEAST: f64 = 2.0;
 const AXIS: f64 = 24.0;
 const LEGEND: f64 = 20.0;
 /// Of one entry of the legend.
-const ENTRY: f64 = 66.0;
+const ENTRY: f64 = 68.0;
 /// How far behind the last step a loss of continuity stands.
 const BEHIND: f64 = 11.0;
 const CROSS: &str = "-4,-6 0,-2 4,-6 6,-4 2,0 6,4 4,6 0,2 -4,6 -6,4 -2,0 -6,-4";

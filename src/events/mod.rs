@@ -15,19 +15,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use self::event::{About, Draft, Event, Kind};
 use self::recorder::Recorder;
-use crate::clock::World;
+use crate::clock::{Clock, World};
 use crate::error::{Error, Result};
 
 /// The file in the data directory.
 const FILE: &str = "events.jsonl";
 /// How many events are kept.
 const KEPT: usize = 10_000;
+/// How long it may take at the end to write down what waits.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How many wait to be written down.
 const QUEUE: usize = 1024;
 
@@ -39,6 +42,7 @@ pub struct Events {
     list: Arc<List>,
     closing: watch::Sender<bool>,
     recorder: Mutex<Option<JoinHandle<()>>>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What is written down.
@@ -68,7 +72,8 @@ impl Events {
         let (drafts, received) = mpsc::channel(QUEUE);
         let closing = watch::Sender::new(false);
         let recorder = tokio::spawn(recorder.run(received, closing.subscribe()));
-        Ok(Arc::new(Self { drafts, lost, list, closing, recorder: Mutex::new(Some(recorder)) }))
+        let (recorder, clock) = (Mutex::new(Some(recorder)), Arc::clone(&world.clock));
+        Ok(Arc::new(Self { drafts, lost, list, closing, recorder, clock }))
     }
 
     /// Has `draft` written down; it counts when it is durable, and as lost where too many wait.
@@ -101,14 +106,19 @@ impl Events {
     }
 
     /// Writes down what waits, and ends. What is told later is lost.
+    ///
+    /// Unavailable: the disk does not answer.
     pub async fn close(&self) -> Result<()> {
         self.closing.send_replace(true);
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match recorder {
-            Some(recorder) => {
-                recorder.await.map_err(|e| Error::internal("the events were not written to their end").with_source(e))
+        let Some(recorder) = recorder else { return Ok(()) };
+        tokio::select! {
+            ended = recorder => {
+                ended.map_err(|e| Error::internal("the events were not written to their end").with_source(e))
             }
-            None => Ok(()),
+            () = self.clock.deadline(LAST_WORDS) => {
+                Err(Error::unavailable("what happened last is not among the events: their disk does not answer"))
+            }
         }
     }
 }

@@ -40,6 +40,8 @@ pub(super) fn article(report: &ConnectorReport, events: &Arc<Events>, caller: &C
     let id = id(report);
     let about = about(report);
     let recent = events.newest(RECENT, |event| event.about == about);
+    let is_commit = |event: &Event| matches!(event.event, Kind::Appended | Kind::Reloaded) && event.about == about;
+    let committed = events.newest(1, is_commit).first().map(|event| event.at);
     html! {
         article id=(id) data-name=(report.name) data-base=(base(report)) aria-labelledby={ (id) "-title" } {
             div.head #{ (id) "-head" } data-part {
@@ -52,7 +54,7 @@ pub(super) fn article(report: &ConnectorReport, events: &Arc<Events>, caller: &C
             div #{ (id) "-facts" } data-part {
                 @if let Some(trouble) = &report.trouble { (self::trouble(report, trouble)) }
                 @if let Some(snapshot) = &report.snapshot { (progress(&id, snapshot)) }
-                (facts(report, &recent))
+                (facts(report, committed))
                 figure {
                     (picture(report, events))
                     figcaption { (continuity(report)) }
@@ -136,8 +138,8 @@ fn progress(id: &str, snapshot: &SnapshotReport) -> Markup {
     }
 }
 
-fn facts(report: &ConnectorReport, recent: &[Arc<Event>]) -> Markup {
-    let committed = recent.iter().find(|e| matches!(e.event, Kind::Appended | Kind::Reloaded));
+/// `committed` is when the last commit was, in milliseconds since 1970 UTC.
+fn facts(report: &ConnectorReport, committed: Option<i64>) -> Markup {
     let numbers = [
         ("Generation", report.generation),
         ("Cutover at step", report.cutover),
@@ -147,7 +149,7 @@ fn facts(report: &ConnectorReport, recent: &[Arc<Event>]) -> Markup {
     html! {
         dl.facts {
             div { dt { "Data" } dd { (age(report)) } }
-            @if let Some(commit) = committed { div { dt { "Last commit" } dd { (happened::time(commit.at)) } } }
+            @if let Some(at) = committed { div { dt { "Last commit" } dd { (happened::time(at)) } } }
             @for (name, number) in numbers {
                 @if let Some(number) = number { div { dt { (name) } dd.number { (number) } } }
             }
@@ -177,6 +179,9 @@ fn continuity(report: &ConnectorReport) -> String {
         || report.trouble.as_ref().is_some_and(|t| t.code == ErrorKind::Corrupt.name());
     match (report.generation, report.cutover, report.last_step) {
         (None, ..) => "No table yet.".to_owned(),
+        (Some(generation), _, Some(last)) if is(report, &[Phase::Snapshotting]) => {
+            format!("Being loaded anew: until then readers see generation {generation}, up to step {last}.")
+        }
         (Some(generation), _, Some(last)) if is_lost => {
             format!("Continuity is lost: generation {generation} speaks up to step {last}, and nothing is appended.")
         }
