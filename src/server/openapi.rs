@@ -1,6 +1,7 @@
 //! What there is to call, as OpenAPI 3.1 has it. Nothing is written here of any one call: that stands in its [`Call`], and
 //! what is said of the forms that go over the wire, in the comments of their types.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::http::header::CONTENT_TYPE;
@@ -110,65 +111,69 @@ impl Forms {
 
 fn operation(route: &Route, forms: &mut Forms) -> Value {
     let call = route.call;
-    let mut operation = json!({
-        "operationId": call.id,
-        "summary": call.about,
-        "responses": responses(route, &mut forms.told),
-    });
-    let mut add = |name: &str, value: Value| operation[name] = value;
     let role = call.role.map(|role| role.to_string());
     let needs = role.as_ref().map(|role| format!("Needs a token of the role `{role}`, or of a higher one."));
-    let more: Vec<&str> =
-        [call.more, needs.as_deref().unwrap_or_default()].into_iter().filter(|s| !s.is_empty()).collect();
-    if !more.is_empty() {
-        add("description", more.join("\n\n").into());
-    }
-    add("security", role.map_or(json!([]), |role| json!([{ "token": [role] }])));
+    let more = [call.more, needs.as_deref().unwrap_or_default()].into_iter().filter(|said| !said.is_empty());
     let keys = call.query.iter().map(|k| key(k, "query")).chain(call.headers.iter().map(|k| key(k, "header")));
-    add("parameters", keys.collect());
-    if let Some(body) = &call.body {
-        add("requestBody", request_body(body, &mut forms.sent));
+    let always = [
+        ("operationId", call.id.into()),
+        ("summary", call.about.into()),
+        ("description", more.collect::<Vec<_>>().join("\n\n").into()),
+        ("security", role.map_or(json!([]), |role| json!([{ "token": [role] }]))),
+        ("parameters", keys.collect()),
+        ("responses", responses(route, &mut forms.told)),
+        ("x-aliases", route.aliases.as_slice().into()),
+    ];
+    let body = call.body.as_ref().map(|body| ("requestBody", request_body(body, &mut forms.sent)));
+    let endless = call.is_endless().then_some(("x-endless", true.into()));
+    let members = always.into_iter().chain(body).chain(endless).filter(|(_, value)| *value != "");
+    members.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
+}
+
+/// What is said of a status.
+#[derive(Default)]
+struct Response {
+    about: Vec<String>,
+    content: Map<String, Value>,
+    headers: Map<String, Value>,
+}
+
+impl Response {
+    fn document(self) -> Value {
+        let about = self.about.join("\n\n");
+        if self.content.is_empty() {
+            return json!({ "description": about, "headers": self.headers });
+        }
+        json!({ "description": about, "headers": self.headers, "content": self.content })
     }
-    add("x-aliases", route.aliases.as_slice().into());
-    if call.is_endless() {
-        add("x-endless", true.into());
-    }
-    operation
 }
 
 fn responses(route: &Route, forms: &mut SchemaGenerator) -> Value {
-    let mut responses = Map::new();
+    let mut responses: BTreeMap<u16, Response> = BTreeMap::new();
     for reply in route.call.replies {
-        let response = response(&mut responses, reply.status, reply.about);
-        if let Some(content) = &reply.content {
-            response["content"][content.kind] = media(content, forms);
-        }
-        for (name, about) in reply.headers {
-            response["headers"][name] = header(about, "string", Need::Required);
-        }
+        let response = responses.entry(reply.status).or_default();
+        response.about.push(reply.about.to_owned());
+        response.content.extend(reply.content.as_ref().map(|c| (c.kind.to_owned(), media(c, forms))));
+        let headers = reply.headers.iter();
+        response
+            .headers
+            .extend(headers.map(|(name, about)| ((*name).to_owned(), header(about, "string", Need::Required))));
     }
     let faults = route.faults();
     for of_status in faults.chunk_by(|a, b| a.status == b.status) {
-        let [first, ..] = of_status else { continue };
-        let response =
-            response(&mut responses, first.status, &of_status.iter().map(told).collect::<Vec<_>>().join("\n"));
+        let [Fault { status, .. }, ..] = *of_status else { continue };
+        let response = responses.entry(status).or_default();
+        response.about.push(of_status.iter().map(told).collect::<Vec<_>>().join("\n"));
         let codes: Vec<&str> = of_status.iter().map(|fault| fault.code).collect();
         let form = forms.subschema_for::<ProblemReport>();
-        response["content"][problem::TYPE] =
-            json!({ "schema": { "allOf": [form, { "properties": { "error_code": { "enum": codes } } }] } });
-        if let Some((name, about, kind, need)) = problem::header(first.status) {
-            response["headers"][name] = header(about, kind, need);
-        }
+        let schema = json!({ "allOf": [form, { "properties": { "error_code": { "enum": codes } } }] });
+        response.content.insert(problem::TYPE.to_owned(), json!({ "schema": schema }));
+        let of_all =
+            problem::header(status).map(|(name, about, kind, need)| (name.to_owned(), header(about, kind, need)));
+        response.headers.extend(of_all);
     }
-    responses.into()
-}
-
-/// The response of `status`, of which `about` is said too.
-fn response<'a>(responses: &'a mut Map<String, Value>, status: u16, about: &str) -> &'a mut Value {
-    let response = responses.entry(status.to_string()).or_insert_with(|| json!({}));
-    let said = response["description"].as_str().map_or_else(|| about.to_owned(), |said| format!("{said}\n\n{about}"));
-    response["description"] = said.into();
-    response
+    let documents = responses.into_iter().map(|(status, response)| (status.to_string(), response.document()));
+    documents.collect::<Map<_, _>>().into()
 }
 
 fn told(fault: &Fault) -> String {
