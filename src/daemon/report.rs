@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::member::patience;
 use super::views::PushedView;
 use crate::clock::Clock;
-use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
+use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
 use crate::error::Error;
 use crate::step::Step;
@@ -58,12 +58,20 @@ pub struct ViewReport {
     pub trouble: Option<String>,
     /// The step log; of a pushed view.
     pub step_log: Option<StepLogReport>,
+    /// How many streams of it are open that are no connector's.
+    #[serde(default)]
+    pub streams: u64,
     /// Its connectors.
     pub connectors: Vec<ConnectorReport>,
 }
 
 impl ViewReport {
-    pub(super) fn of(config: &ViewConfig, pushed: Option<&PushedView>, connectors: Vec<ConnectorReport>) -> Self {
+    pub(super) fn of(
+        config: &ViewConfig,
+        pushed: Option<&PushedView>,
+        streams: u64,
+        connectors: Vec<ConnectorReport>,
+    ) -> Self {
         let standing = pushed.and_then(PushedView::standing);
         Self {
             name: config.name.clone(),
@@ -77,6 +85,7 @@ impl ViewReport {
                 bytes: s.log.bytes,
                 max_bytes: config.step_log_bytes,
             }),
+            streams,
             connectors,
         }
     }
@@ -109,7 +118,7 @@ pub struct ConnectorReport {
     pub name: String,
     /// `follow`, `snapshot_and_follow` or `snapshot`.
     pub mode: String,
-    /// The table.
+    /// The table, or the path at which its client asks for the stream.
     pub uri: String,
     /// What it is doing.
     pub state: String,
@@ -137,11 +146,13 @@ pub struct ConnectorReport {
     pub snapshot: Option<SnapshotReport>,
     /// Its place in the step log; absent where it keeps none.
     pub place: Option<PlaceReport>,
-    /// Appends since the start of the daemon.
+    /// How many streams its client has open; of one that has no table.
+    pub streams: Option<u64>,
+    /// Appends, or chunks that were sent, since the start of the daemon.
     pub appends: u64,
-    /// Rows appended since.
+    /// Rows appended or sent since.
     pub rows: u64,
-    /// Bytes appended since.
+    /// Bytes appended or sent since.
     pub bytes: u64,
 }
 
@@ -270,7 +281,13 @@ impl ConnectorReport {
             schema: SCHEMA.to_string(),
             name: config.name.to_string(),
             mode: config.mode.to_string(),
-            uri: config.delta.uri.clone(),
+            uri: match &config.destination {
+                Destination::Delta(delta) => delta.uri.clone(),
+                Destination::Http => {
+                    let name = &config.name;
+                    format!("/v1/pipelines/{}/egress/{}?connector={}", name.pipeline(), name.view(), name.connector())
+                }
+            },
             state: Phase::Failed.to_string(),
             since: None,
             health: Health::Unhealthy,
@@ -284,6 +301,7 @@ impl ConnectorReport {
             lag_seconds: None,
             snapshot: None,
             place: None,
+            streams: None,
             appends: 0,
             rows: 0,
             bytes: 0,

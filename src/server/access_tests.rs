@@ -6,7 +6,7 @@ use axum::routing::get;
 use reqwest::Method;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::fixture::{INGRESS, LAKE, Raw, Served, answer, beside, check_problem};
 use super::{Bounds, Server, access, door};
@@ -298,6 +298,7 @@ async fn a_panic_is_the_answer_of_one_request() {
         panic!("on purpose")
     }
     let served = Served::usual().await;
+    let (stop, stopping) = watch::channel(false);
     let server = Arc::new(Server {
         daemon: Arc::clone(&served.daemon),
         clock: served.daemon.clock(),
@@ -305,6 +306,8 @@ async fn a_panic_is_the_answer_of_one_request() {
         bounds: Bounds::default(),
         slots: Arc::new(Semaphore::new(1)),
         room: Arc::new(Semaphore::new(1)),
+        streams: Arc::new(Semaphore::new(1)),
+        stopping,
     });
     let router = Router::new()
         .route("/panics", get(panics))
@@ -312,7 +315,7 @@ async fn a_panic_is_the_answer_of_one_request() {
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&server), access::enter));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(door::open(server, router, listener, std::future::pending()));
+    let serving = tokio::spawn(door::open(server, router, listener, (std::future::pending(), stop)));
     beside(move || {
         let mut raw = Raw::open(address);
         for _ in 0..2 {

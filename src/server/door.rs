@@ -41,9 +41,8 @@ pub(super) async fn open(
     server: Arc<Server>,
     router: Router,
     listener: TcpListener,
-    stopped: impl Future<Output = ()> + Send,
+    (stopped, stop): (impl Future<Output = ()> + Send, watch::Sender<bool>),
 ) -> Result<()> {
-    let (stop, stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut stopped = pin!(stopped);
     loop {
@@ -54,7 +53,7 @@ pub(super) async fn open(
             accepted = listener.accept(), if connections.len() < server.bounds.connections => match accepted {
                 Ok((stream, peer)) => {
                     let stay = if connections.len() * 2 < server.bounds.connections { Stay::Long } else { Stay::Short };
-                    let (server, router, stopping) = (Arc::clone(&server), router.clone(), stopping.clone());
+                    let (server, router, stopping) = (Arc::clone(&server), router.clone(), stop.subscribe());
                     connections.spawn(connection(stream, peer, stay, server, router, stopping));
                 }
                 Err(error) => {

@@ -6,6 +6,7 @@
 mod access;
 mod connectors;
 mod door;
+mod egress;
 mod health;
 mod ingress;
 mod input;
@@ -23,7 +24,7 @@ use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 pub use self::resets::ResetReport;
 use crate::clock::Clock;
@@ -46,6 +47,10 @@ struct Bounds {
     requests: usize,
     /// The bytes that those take together, in requests of the largest size.
     largest: u64,
+    /// Streams at once.
+    streams: usize,
+    /// What a stream's chunks aim at.
+    egress: crate::egress::Bounds,
 }
 
 impl Default for Bounds {
@@ -57,6 +62,8 @@ impl Default for Bounds {
             head: 16 << 10,
             requests: 64,
             largest: 4,
+            streams: 128,
+            egress: crate::egress::Bounds::default(),
         }
     }
 }
@@ -72,6 +79,10 @@ struct Server {
     slots: Arc<Semaphore>,
     /// What those may take, in KiB.
     room: Arc<Semaphore>,
+    /// One for each stream.
+    streams: Arc<Semaphore>,
+    /// Whether what goes on for ever is to end.
+    stopping: watch::Receiver<bool>,
 }
 
 /// Serves `daemon` to whoever connects to `listener`, until `stopped` completes and what was begun is answered, or some
@@ -92,6 +103,7 @@ async fn serve_within(
 ) -> Result<()> {
     let config = daemon.config().server.clone();
     let room = intake::units(config.ingress.request.saturating_mul(bounds.largest));
+    let (stop, stopping) = watch::channel(false);
     let server = Arc::new(Server {
         clock: daemon.clock(),
         daemon,
@@ -99,8 +111,10 @@ async fn serve_within(
         bounds,
         slots: Arc::new(Semaphore::new(bounds.requests)),
         room: Arc::new(Semaphore::new(room)),
+        streams: Arc::new(Semaphore::new(bounds.streams)),
+        stopping,
     });
-    door::open(Arc::clone(&server), router(server), listener, stopped).await
+    door::open(Arc::clone(&server), router(server), listener, (stopped, stop)).await
 }
 
 fn router(server: Arc<Server>) -> Router {
@@ -121,7 +135,9 @@ fn router(server: Arc<Server>) -> Router {
             .route(&format!("{connector}/continuity"), get(connectors::continuity))
             .route(&format!("{connector}/holds"), get(connectors::holds))
             .route(&format!("{connector}/resets"), get(resets::all))
-            .route(&format!("{connector}/resets/{{id}}"), get(resets::one));
+            .route(&format!("{connector}/resets/{{id}}"), get(resets::one))
+            .route(&format!("{connector}/acknowledge"), post(egress::acknowledge))
+            .route(&format!("{pipeline}/egress/{{v}}"), post(egress::pull));
         pushed = pushed.route(&format!("{pipeline}/ingress/{{v}}"), post(ingress::push));
         ruled = ruled
             .route(&format!("{version}/reload"), post(pipelines::reload))
@@ -149,6 +165,9 @@ fn router(server: Arc<Server>) -> Router {
 #[cfg(test)]
 #[path = "access_tests.rs"]
 mod access_tests;
+#[cfg(test)]
+#[path = "egress_tests.rs"]
+mod egress_tests;
 #[cfg(test)]
 #[path = "fixture_tests.rs"]
 mod fixture;

@@ -22,7 +22,7 @@ const FLOORS: &[&[&str]] = &[
     &["disk", "store"],
     &["files", "ingest", "log", "steplog", "view"],
     &["source"],
-    &["inspect", "sink"],
+    &["egress", "inspect", "sink"],
     &["connector"],
     &["config"],
     &["daemon"],

@@ -158,7 +158,12 @@ impl LiveView {
 
     /// The view, as the source of a connector of this name.
     pub fn source(&self, connector: &str) -> PushSource {
-        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), connector)
+        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), Some(connector))
+    }
+
+    /// The view, as the source of somebody for whom nothing is held back: changes that nobody else needs may be gone.
+    pub fn anonymous_source(&self) -> PushSource {
+        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), None)
     }
 
     /// What tells this history of the view from others.

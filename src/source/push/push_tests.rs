@@ -296,7 +296,7 @@ async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
     };
     let live = LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system()).unwrap();
     let mut source = live.source("lake");
-    let waiting = live.source("lake");
+    let mut waiting = live.source("lake");
     let (woken, answer) = tokio::join!(waiting.more(Step::ZERO), push(&live, 1));
     woken.unwrap();
     assert_eq!(answer, Answer::Stored(step(1)));

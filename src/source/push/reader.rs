@@ -22,36 +22,42 @@ use crate::steplog::{self, Reader};
 
 /// What an answer has at most, but for a single step that has more: the bytes of its steps on disk.
 const ANSWER_BYTES: u64 = 4 << 20;
+/// The same where many read at once, each at its own pace.
+const SMALL_ANSWER_BYTES: u64 = 256 << 10;
 
-/// A pushed view for one connector. It keeps a place in the step log, and nothing of the view.
+/// A pushed view for one connector, or for somebody who is none. It keeps a place in the step log, and nothing of the view.
 pub struct PushSource {
     shared: Arc<Shared>,
     requests: mpsc::WeakSender<Request>,
-    connector: String,
+    /// Whose place in the log is kept; of somebody who is no connector, none is.
+    connector: Option<String>,
+    answer_bytes: u64,
     /// Where the last answer ended.
     open: Option<(Reader, Step)>,
 }
 
 impl PushSource {
-    pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: &str) -> Self {
-        Self { shared, requests, connector: connector.to_owned(), open: None }
+    pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: Option<&str>) -> Self {
+        Self { shared, requests, connector: connector.map(str::to_owned), answer_bytes: ANSWER_BYTES, open: None }
     }
 
-    /// Completes when there are changes after step `after`: at the step that is stored next, without asking in between.
-    pub async fn more(&self, after: Step) -> Result<()> {
-        let mut reader = self.shared.log.read(after);
-        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    /// The same in small answers, for one of many who read at once.
+    #[must_use]
+    pub fn in_small_answers(self) -> Self {
+        Self { answer_bytes: SMALL_ANSWER_BYTES, ..self }
     }
 
     fn gone(&self, after: Step, earliest: Step) -> Error {
-        let detached = self.shared.told.borrow().places.detached().get(&self.connector).copied();
+        let lost = format!(
+            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}",
+            self.shared.view.name()
+        );
+        let Some(connector) = &self.connector else {
+            return Error::continuity_lost(format!("{lost}; begin anew with a snapshot"));
+        };
+        let detached = self.shared.told.borrow().places.detached().get(connector).copied();
         let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
-        Error::continuity_lost(format!(
-            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}{}; reset the connector {}",
-            self.shared.view.name(),
-            detached.unwrap_or_default(),
-            self.connector
-        ))
+        Error::continuity_lost(format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()))
     }
 
     /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first
@@ -61,7 +67,8 @@ impl PushSource {
         step: Step,
         rows: BoxStream<'static, Result<RecordBatch>>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
-        let (shared, requests, connector) = (Arc::clone(&self.shared), self.requests.clone(), self.connector.clone());
+        let (shared, requests) = (Arc::clone(&self.shared), self.requests.clone());
+        let Some(connector) = self.connector.clone() else { return rows };
         let taken_back = async move {
             if !shared.told.borrow().places.detached().contains_key(&connector) {
                 return Ok(());
@@ -176,7 +183,8 @@ impl Source for PushSource {
         let open = self.open.take().filter(|(_, at)| *at == after);
         let reader = open.map_or_else(|| self.shared.log.read(after), |(reader, _)| reader);
         let view = view.clone();
-        let (read, reader) = blocking(move || read(reader, &view)).await?;
+        let bytes = self.answer_bytes;
+        let (read, reader) = blocking(move || read(reader, &view, bytes)).await?;
         match read {
             Read::Changes(changes) => {
                 self.open = Some((reader, changes.range().to()));
@@ -190,12 +198,19 @@ impl Source for PushSource {
         }
     }
 
+    async fn more(&mut self, after: Step) -> Result<()> {
+        let mut reader = self.shared.log.read(after);
+        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    }
+
     async fn lost(&mut self, step: Step) -> Result<()> {
-        ask(&self.shared, &self.requests, |reply| Request::Lost(self.connector.clone(), step, reply)).await
+        let Some(connector) = self.connector.clone() else { return Ok(()) };
+        ask(&self.shared, &self.requests, |reply| Request::Lost(connector, step, reply)).await
     }
 
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
+        let Some(connector) = self.connector.clone() else { return Ok(()) };
+        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(connector, step, reply)).await
     }
 }
 
@@ -206,9 +221,9 @@ enum Read {
     Gone(Step),
 }
 
-fn read(mut reader: Reader, view: &View) -> Result<(Read, Reader)> {
+fn read(mut reader: Reader, view: &View, most: u64) -> Result<(Read, Reader)> {
     let (mut changes, mut bytes) = (None::<Changes>, 0);
-    while bytes < ANSWER_BYTES {
+    while bytes < most {
         match reader.read_next()? {
             steplog::Next::Step(stored) => {
                 bytes += stored.bytes();
