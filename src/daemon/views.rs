@@ -114,7 +114,7 @@ impl PushedView {
             Some(config) => live.source(config.name.connector()),
             None => live.anonymous_source(),
         };
-        Ok(Box::new(source.in_small_answers()))
+        Ok(Box::new(source.among_many()))
     }
 
     /// Lets go of what a connector that is gone kept.

@@ -17,7 +17,7 @@ mod register;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::schema::View;
 use crate::step::Step;
 use crate::steplog::{self, Answer, At, Limits, StepLog};
-use crate::view::{Pins, ViewStore};
+use crate::view::{Pinned, Pins, ViewStore};
 use owner::{Owner, Push, Request};
 use places::Places;
 use register::Register;
@@ -81,6 +81,8 @@ struct Shared {
     history: String,
     log: StepLog,
     pins: Option<Pins>,
+    /// What was pinned last for one of many readers.
+    pinned: Mutex<Weak<Pinned>>,
     told: watch::Receiver<Told>,
 }
 
@@ -122,7 +124,15 @@ impl LiveView {
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
         let (told, listening) = watch::channel(Told { rows, places, broken: None });
-        let shared = Arc::new(Shared { view, fingerprint, history, log, pins, told: listening.clone() });
+        let shared = Arc::new(Shared {
+            view,
+            fingerprint,
+            history,
+            log,
+            pins,
+            pinned: Mutex::default(),
+            told: listening.clone(),
+        });
         let (requests, received) = mpsc::channel(QUEUE);
         let owner = Owner::new(Arc::clone(&shared), store, limits, register, ids.draw(), told);
         let owner = std::thread::Builder::new()

@@ -1,6 +1,6 @@
 //! A pushed view as a connector reads it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
@@ -19,11 +19,21 @@ use crate::source::rows::{blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 use crate::steplog::{self, Reader};
+use crate::view::Pinned;
 
-/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk.
+/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk; and the same where many
+/// read at once, each at its own pace.
 const ANSWER_BYTES: u64 = 4 << 20;
-/// The same where many read at once, each at its own pace.
 const SMALL_ANSWER_BYTES: u64 = 256 << 10;
+/// How many steps those who share pinned rows may be behind at the beginning.
+const SHARED_STEPS: u64 = 100;
+
+/// How many read the view as this one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    Few,
+    Many,
+}
 
 /// A pushed view for one connector, or for somebody who is none. It keeps a place in the step log, and nothing of the view.
 pub struct PushSource {
@@ -31,20 +41,45 @@ pub struct PushSource {
     requests: mpsc::WeakSender<Request>,
     /// Whose place in the log is kept; of somebody who is no connector, none is.
     connector: Option<String>,
-    answer_bytes: u64,
+    readers: Readers,
     /// Where the last answer ended.
     open: Option<(Reader, Step)>,
 }
 
 impl PushSource {
     pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: Option<&str>) -> Self {
-        Self { shared, requests, connector: connector.map(str::to_owned), answer_bytes: ANSWER_BYTES, open: None }
+        Self { shared, requests, connector: connector.map(str::to_owned), readers: Readers::Few, open: None }
     }
 
-    /// The same in small answers, for one of many who read at once.
+    /// The same for one of many who read at once: in small answers, and, but for a connector, with a snapshot that others have
+    /// too, when that is some steps behind at most and the log holds what follows.
     #[must_use]
-    pub fn in_small_answers(self) -> Self {
-        Self { answer_bytes: SMALL_ANSWER_BYTES, ..self }
+    pub fn among_many(self) -> Self {
+        Self { readers: Readers::Many, ..self }
+    }
+
+    /// The rows as they are, or as they were when others of many began to read them.
+    async fn pinned(&self) -> Result<Arc<Pinned>> {
+        let shared = Arc::clone(&self.shared);
+        let Some(pins) = shared.pins.clone() else { return Err(shared.ended()) };
+        // A connector's place may be beyond those of others.
+        if self.readers == Readers::Few || self.connector.is_some() {
+            return blocking(move || pins.pin().map(Arc::new)).await;
+        }
+        blocking(move || {
+            let mut pinned = shared.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+            let stand = shared.log.stand();
+            let is_near = |p: &Arc<Pinned>| {
+                stand.earliest <= p.step && stand.last.get().saturating_sub(p.step.get()) <= SHARED_STEPS
+            };
+            if let Some(shared) = pinned.upgrade().filter(is_near) {
+                return Ok(shared);
+            }
+            let fresh = Arc::new(pins.pin()?);
+            *pinned = Arc::downgrade(&fresh);
+            Ok(fresh)
+        })
+        .await
     }
 
     fn gone(&self, after: Step, earliest: Step) -> Error {
@@ -149,8 +184,7 @@ impl Source for PushSource {
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
         let view = self.shared.view.clone();
         self.check_snapshots()?;
-        let pins = self.shared.pins.clone().ok_or_else(|| self.shared.ended())?;
-        let pinned = blocking(move || pins.pin()).await?;
+        let pinned = self.pinned().await?;
         let step = pinned.step;
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
         if let Some(until) = until.filter(|until| *until < step) {
@@ -168,7 +202,7 @@ impl Source for PushSource {
             )));
         }
         let known_rows = Some(pinned.rows);
-        let rows = self.taken_back(step, streamed(pinned.batches()));
+        let rows = self.taken_back(step, streamed(pinned.shared_batches()));
         let snapshot = Snapshot { step, rows, known_rows, position: format!("step {step}") };
         Ok((view, snapshot))
     }
@@ -183,7 +217,10 @@ impl Source for PushSource {
         let open = self.open.take().filter(|(_, at)| *at == after);
         let reader = open.map_or_else(|| self.shared.log.read(after), |(reader, _)| reader);
         let view = view.clone();
-        let bytes = self.answer_bytes;
+        let bytes = match self.readers {
+            Readers::Few => ANSWER_BYTES,
+            Readers::Many => SMALL_ANSWER_BYTES,
+        };
         let (read, reader) = blocking(move || read(reader, &view, bytes)).await?;
         match read {
             Read::Changes(changes) => {
