@@ -39,14 +39,14 @@ impl Rows<'_> {
 /// Writes the chunks of one stream.
 pub(super) enum Encoder {
     Text(View),
-    Columnar(Columnar),
+    Columnar(Box<Columnar>),
 }
 
 impl Encoder {
     pub(super) fn new(format: Format, view: &View) -> Self {
         match format {
             Format::Ndjson => Self::Text(view.clone()),
-            Format::Arrow => Self::Columnar(Columnar::new(view)),
+            Format::Arrow => Self::Columnar(Box::new(Columnar::new(view))),
         }
     }
 

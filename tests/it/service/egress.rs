@@ -60,6 +60,10 @@ async fn live(name: Option<String>, mut chance: Chance, mut scene: watch::Receiv
             for _ in 0..slowness {
                 tokio::task::yield_now().await;
             }
+            if chance.one_in(100) && scene.borrow().last.is_none() {
+                // It reads nothing while this daemon lives.
+                let _ = scene.changed().await;
+            }
             if now.last.is_some() && follower.at.map(|at| at.step) == now.last {
                 return follower;
             }
@@ -102,7 +106,7 @@ fn clients_of_all_speeds_have_what_they_were_told_over_restarts_and_resets() {
     while rounds < 4 || SystemClock.boot() - begun < Duration::from_secs(minutes * 60) {
         let mut service = home.start();
         tell.send_modify(|scene| scene.url = Some(service.url.clone()));
-        for _ in 0..ledger.chance.below(60) {
+        for _ in 0..20 + ledger.chance.below(60) {
             let lines = open.take().unwrap_or_else(|| match ledger.chance.one_in(40) {
                 true => ledger.insert(6000),
                 false => ledger.change(40),
