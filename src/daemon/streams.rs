@@ -176,6 +176,7 @@ impl Streams {
         generation: Generation,
         place: Place,
     ) -> Result<Page, EgressRefusal> {
+        let _permit = self.admit()?;
         let (book, config, page) = self.ready(member).await?;
         let mut source = self.source(Some(config)).await?;
         check_resume(Some((generation, place)), &page, &mut *source, &config.name.to_string()).await?;
