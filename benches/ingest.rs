@@ -22,7 +22,7 @@ use cutover::ingest::Format;
 use cutover::source::files::parse_column_type;
 use cutover::source::{Pick, Source};
 use cutover::steplog::At;
-use cutover::{Ids, Step, World};
+use cutover::{Step, World};
 use futures::StreamExt;
 use futures::stream;
 
@@ -193,7 +193,7 @@ async fn scan(home: &Path, rows: u64) -> f64 {
         register: view.join("detached.json"),
         connectors: Vec::new(),
     };
-    let live = LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system()).expect("the view");
+    let live = LiveView::open(settings, Arc::new(FileSystem), &World::system()).expect("the view");
     let mut source = live.source("bench");
     let begun = Instant::now();
     let (_, snapshot) = source.snapshot(Pick::Newest { until: None }).await.expect("a snapshot");

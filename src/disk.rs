@@ -6,6 +6,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::error::Error;
+
 /// The calls by which files and names come into being; paths are absolute. What was not synced may be lost, in any part
 /// and order, when the machine stops.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -50,6 +55,24 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
 
     /// Makes what was written durable. After an error nothing is known of it, whatever the next call says.
     fn sync(&self) -> io::Result<()>;
+}
+
+/// Opens a file of our own, for its owner alone where it is made: no link is followed, and what is no file, as a pipe, is
+/// refused without a wait. [`misplaced`] says what helps then.
+pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::NXIO.into()) }
+}
+
+/// What [`open_own`] has to say of something else that has the file's name; `None` of any other error.
+pub(crate) fn misplaced(path: &Path, error: &io::Error) -> Option<Error> {
+    let what = match Errno::from_io_error(error)? {
+        Errno::LOOP => "a link, which is not followed",
+        Errno::NXIO | Errno::ISDIR => "no file",
+        _ => return None,
+    };
+    Some(Error::refused(format!("{} is {what}; move it away", path.display())))
 }
 
 /// Makes sure of a directory and of its name, and of those above it; those that are missing are created.

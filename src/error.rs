@@ -67,10 +67,44 @@ impl ErrorKind {
     }
 }
 
+/// By what continuity was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lost {
+    /// The source has changes, and not those that follow the table's last step.
+    Gap,
+    /// Others changed the table in a way that matters.
+    Drift,
+    /// The source is another history than the one that the table was loaded from.
+    OtherSource,
+    /// The source ends before the table's last step.
+    SourceBehind,
+    /// The table is at an older state than one that was seen of it.
+    TableBehind,
+    /// The table is there no more, or is not ours any more.
+    TableGone,
+    /// What is left of the table's log and properties proves nothing.
+    Unproved,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gap => "gap",
+            Self::Drift => "drift",
+            Self::OtherSource => "other_source",
+            Self::SourceBehind => "source_behind",
+            Self::TableBehind => "table_behind",
+            Self::TableGone => "table_gone",
+            Self::Unproved => "unproved",
+        })
+    }
+}
+
 /// Every failure that leaves this crate.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
+    lost: Option<Lost>,
     message: String,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -81,7 +115,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A new error; the message names the place and the remedy.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, lost: None, message: message.into(), source: None }
     }
 
     /// Chains the error that caused this one.
@@ -103,6 +137,11 @@ impl Error {
         self.kind
     }
 
+    /// By what continuity was lost; of [`ErrorKind::ContinuityLost`] alone.
+    pub fn lost(&self) -> Option<Lost> {
+        self.lost
+    }
+
     /// The message without its sources.
     pub fn message(&self) -> &str {
         &self.message
@@ -112,8 +151,8 @@ impl Error {
         Self::new(ErrorKind::Unavailable, message)
     }
 
-    pub(crate) fn continuity_lost(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::ContinuityLost, message)
+    pub(crate) fn continuity_lost(lost: Lost, message: impl Into<String>) -> Self {
+        Self { lost: Some(lost), ..Self::new(ErrorKind::ContinuityLost, message) }
     }
 
     pub(crate) fn incompatible(message: impl Into<String>) -> Self {

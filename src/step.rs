@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 
 /// A position in the source's history. Strictly increasing, not necessarily dense.
 ///
@@ -114,7 +114,7 @@ impl StepRange {
     /// Both ranges as one, when `next` starts exactly where this one ends.
     pub fn join(self, next: Self) -> Result<Self> {
         if next.from != self.to {
-            return Err(Error::continuity_lost(format!("the range {next} does not continue {self}")));
+            return Err(Error::continuity_lost(Lost::Gap, format!("the range {next} does not continue {self}")));
         }
         Ok(Self { from: self.from, to: next.to })
     }

@@ -104,7 +104,7 @@ pub(super) fn restyle(bar: &ProgressBar, template: &str) {
 fn rows_of(status: &Status) -> u64 {
     match &status.snapshot {
         Some(progress) if status.phase == Phase::Snapshotting => progress.rows(),
-        _ => status.rows,
+        _ => status.appended().rows.total(),
     }
 }
 
@@ -126,10 +126,11 @@ fn describe(status: &Status, speed: Option<f64>) -> String {
         );
     } else {
         parts.extend(status.last_step.map(|step| format!("step {step}")));
-        if status.appends > 0 {
-            parts.push(format!("{} appends", text::grouped(status.appends)));
-            parts.push(format!("{} rows", text::grouped(status.rows)));
-            parts.push(text::bytes(status.bytes));
+        let appended = status.appended();
+        if appended.commits > 0 {
+            parts.push(format!("{} appends", text::grouped(appended.commits)));
+            parts.push(format!("{} rows", text::grouped(appended.rows.total())));
+            parts.push(text::bytes(appended.bytes));
             parts.extend(speed.filter(|_| status.phase == Phase::CatchingUp).map(say_speed));
         }
     }
@@ -209,7 +210,11 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::continuity::stamp::{Kind, RowCounts};
+    use crate::sink::Tally;
     use crate::step::Step;
 
     const fn at(seconds: u64) -> Duration {
@@ -219,8 +224,11 @@ mod tests {
     #[test]
     fn a_state_is_described_as_far_as_it_is_known() {
         let following = Status { phase: Phase::Following, last_step: Step::new(7).ok(), ..Status::default() };
-        let catching_up =
-            Status { phase: Phase::CatchingUp, appends: 2, rows: 12_345, bytes: 2048, ..following.clone() };
+        let tally = Arc::new(Tally::default());
+        for rows in [12_000, 345] {
+            tally.count(Kind::Append, RowCounts { i: rows, ..RowCounts::default() }, 1024);
+        }
+        let catching_up = Status { phase: Phase::CatchingUp, tally, ..following.clone() };
         let cases = [
             (Status::default(), None, "starting"),
             (following, Some(5.0), "following: step 7"),
@@ -235,7 +243,7 @@ mod tests {
     fn a_snapshot_is_described_with_what_is_left() {
         let status = Status {
             phase: Phase::Snapshotting,
-            snapshot: Some(std::sync::Arc::default()),
+            snapshot: Some(Arc::default()),
             snapshot_step: Step::new(9).ok(),
             ..Status::default()
         };

@@ -229,9 +229,12 @@ impl Member {
         };
         let cutover = status.cutover.map(|step| format!(", cutover step {step}")).unwrap_or_default();
         let loaded = rows_loaded(&status).map(|rows| format!(", {rows} rows loaded")).unwrap_or_default();
+        let appended = status.appended();
         format!(
             "{}: generation {generation}{cutover}, last step {last}{loaded}, {} appends, {} rows appended",
-            self.name, status.appends, status.rows
+            self.name,
+            appended.commits,
+            appended.rows.total()
         )
     }
 
@@ -245,8 +248,8 @@ impl Member {
             cutover: status.cutover.map(Step::get),
             last_step: status.last_step.map(Step::get),
             rows_loaded: rows_loaded(&status),
-            appends: status.appends,
-            rows: status.rows,
+            appends: status.appended().commits,
+            rows: status.appended().rows.total(),
             hole: ended.and_then(|e| e.hole.as_ref()).map(|h| HoleReport { after: h.after.get(), before: &h.before }),
             error: error.map(failure::to_json),
         }

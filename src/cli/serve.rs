@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::Session;
 use super::progress::{Board, TICK};
@@ -33,33 +34,25 @@ pub(super) async fn serve(
 ) -> Result<Vec<Member>> {
     let mut hangups = Hangups::listen()?;
     let listener = listen(config.server.listen).await?;
-    let daemon = tokio::select! {
-        started = Daemon::start(config, load, world.clone()) => started?,
-        () = signals.stop() => return Ok(Vec::new()),
-    };
+    let daemon = Daemon::take(&config.server, load, world.clone())?;
     let address = listener.local_addr().map_err(|e| Error::internal("the listener has no address").with_source(e))?;
-    session.talk.line(&format!("listening on http://{address}"));
     let (stop, stopped) = oneshot::channel::<()>();
     // A sender that is gone is the sign to stop.
     let stopped = async move { drop(stopped.await) };
     let mut serving = tokio::spawn(server::serve(Arc::clone(&daemon), listener, stopped));
     let mut watch = Watch { session, board: Board::new(&session.talk), seen: BTreeMap::new() };
-    let served = loop {
-        watch.look(&daemon);
-        if is_done(&daemon) {
-            break Ok(());
+    // Who looks whether the program lives is answered while views are opened.
+    let begun = tokio::select! {
+        begun = daemon.begin(config) => begun.map(|()| true),
+        () = signals.stop() => Ok(false),
+    };
+    let served = match begun {
+        Ok(true) => {
+            session.talk.line(&format!("listening on http://{address}"));
+            keep(&daemon, &mut serving, signals, &mut hangups, &mut watch).await
         }
-        tokio::select! {
-            () = world.clock.sleep(TICK) => watch.board.tick(world.clock.boot()),
-            () = signals.stop() => break Ok(()),
-            () = hangups.next() => tokio::select! {
-                () = reload(&daemon, session) => {}
-                () = signals.stop() => break Ok(()),
-            },
-            ended = &mut serving => break ended.unwrap_or_else(|e| {
-                Err(Error::internal("the server ended").with_source(e))
-            }),
-        }
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
     };
     watch.look(&daemon);
     let is_over = served.is_ok() && is_done(&daemon);
@@ -82,6 +75,34 @@ pub(super) async fn serve(
         session.talk.line(&format!("{stopped}{}", member.summary()));
     }
     served.map(|()| members)
+}
+
+/// Until a signal says so, the server ends, or nothing is left that could be delivered.
+async fn keep(
+    daemon: &Daemon,
+    serving: &mut JoinHandle<Result<()>>,
+    signals: &mut Signals,
+    hangups: &mut Hangups,
+    watch: &mut Watch<'_>,
+) -> Result<()> {
+    let clock = daemon.clock();
+    loop {
+        watch.look(daemon);
+        if is_done(daemon) {
+            return Ok(());
+        }
+        tokio::select! {
+            () = clock.sleep(TICK) => watch.board.tick(clock.boot()),
+            () = signals.stop() => return Ok(()),
+            () = hangups.next() => tokio::select! {
+                () = reload(daemon, watch.session) => {}
+                () = signals.stop() => return Ok(()),
+            },
+            ended = &mut *serving => return ended.unwrap_or_else(|e| {
+                Err(Error::internal("the server ended").with_source(e))
+            }),
+        }
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -286,6 +286,7 @@ fn view_line(pipeline: &str, view: &ViewReport) -> String {
         ));
     }
     parts.extend(view.trouble.as_ref().map(|why| format!("not open: {why}")));
+    parts.extend(view.refusal.as_ref().map(|why| format!("pushes are not stored: {why}")));
     let separator = if parts.is_empty() { "" } else { ": " };
     format!("view {pipeline}/{} ({}){separator}{}", view.name, view.source, parts.join("; "))
 }

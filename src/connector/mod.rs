@@ -32,7 +32,7 @@ use crate::continuity::stamp::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Location;
 use crate::schema::View;
-use crate::sink::{Destination, Progress, Sink, SinkSettings, Target};
+use crate::sink::{Destination, Progress, Sink, SinkSettings, Stage, Tally, Target};
 use crate::snapshot::Snapshot;
 use crate::source::{Hole, Pick, Source};
 use crate::step::Step;
@@ -113,6 +113,8 @@ pub struct Connector {
     location: Location,
     world: World,
     status: watch::Sender<Status>,
+    /// Since when a row waits that was read and not committed, by this delivery or one that was left; by the boot clock.
+    waiting_since: Option<Duration>,
     /// Whom to ask before it reloads by itself; `None` where nobody controls it.
     control: Option<mpsc::WeakSender<Command>>,
 }
@@ -127,7 +129,15 @@ impl Connector {
     /// A connector from `source` to the table at `location`.
     pub fn new(mut settings: ConnectorSettings, source: Box<dyn Source>, location: Location, world: World) -> Self {
         settings.sink.source = source.fingerprint().to_string();
-        Self { settings, source, location, world, status: watch::Sender::new(Status::default()), control: None }
+        Self {
+            settings,
+            source,
+            location,
+            world,
+            status: watch::Sender::new(Status::default()),
+            waiting_since: None,
+            control: None,
+        }
     }
 
     /// The connector's full name.
@@ -154,11 +164,15 @@ impl Connector {
             match ended {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !until.ends_when_idle() => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "delivery is tried again in {pause:?}");
+                    self.tally().retried(Stage::Delivery);
                     self.show_trouble(Phase::Retrying, &e);
                     self.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
+                    if e.kind() == ErrorKind::ContinuityLost {
+                        self.tally().lost(e.lost());
+                    }
                     self.show_trouble(Phase::of_error(e.kind()), &e);
                     return Err(e);
                 }
@@ -228,7 +242,7 @@ impl Connector {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         });
-        destination
+        destination.counting(self.tally())
     }
 
     /// Refuses a source that has not seen what the table holds.
@@ -270,6 +284,10 @@ impl Connector {
         self.show_table(sink.facts().ours());
         tracing::info!(event = "reloaded", connector = self.name(), rows = progress.rows(), "the table is loaded");
         Ok(sink)
+    }
+
+    fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.status.borrow().tally)
     }
 
     fn show(&self, change: impl FnOnce(&mut Status)) {

@@ -6,7 +6,7 @@ use super::{Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until};
 use crate::change::Changes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
-use crate::sink::{Applied, Sink};
+use crate::sink::{Applied, Sink, Stage};
 use crate::source::{Hole, Next};
 use crate::step::Step;
 
@@ -79,17 +79,15 @@ impl<'a> Pump<'a> {
             self.flush().await?;
         }
         self.reached = changes.range().to();
+        // Time counts from the first row on.
+        if self.waiting.as_ref().is_none_or(|waiting| waiting.rows() == 0 && changes.rows() > 0) {
+            let now = self.connector.world.clock.boot();
+            self.waiting_since =
+                if changes.rows() > 0 { *self.connector.waiting_since.get_or_insert(now) } else { now };
+        }
         self.waiting = Some(match self.waiting.take() {
-            // Time counts from the first row on.
-            Some(waiting) if waiting.rows() > 0 || changes.rows() == 0 => waiting.join(changes)?,
-            Some(waiting) => {
-                self.waiting_since = self.connector.world.clock.boot();
-                waiting.join(changes)?
-            }
-            None => {
-                self.waiting_since = self.connector.world.clock.boot();
-                changes
-            }
+            Some(waiting) => waiting.join(changes)?,
+            None => changes,
         });
         if self.is_due() {
             self.flush().await?;
@@ -114,8 +112,12 @@ impl<'a> Pump<'a> {
     pub(super) async fn flush(&mut self) -> Result<()> {
         let Some(changes) = self.waiting.take() else { return Ok(()) };
         let mut sink = self.claimed().await?;
-        let applied = self.append(&mut sink, &changes).await?;
-        if let Applied::Committed { version, rows, bytes } = applied {
+        self.connector.show(|s| s.is_appending = true);
+        let applied = self.append(&mut sink, &changes).await;
+        self.connector.show(|s| s.is_appending = false);
+        let applied = applied?;
+        self.connector.waiting_since = None;
+        if let Applied::Committed { version, rows, .. } = applied {
             let to = changes.range().to().get();
             tracing::info!(
                 event = "appended",
@@ -125,11 +127,6 @@ impl<'a> Pump<'a> {
                 to,
                 "changes are committed"
             );
-            self.connector.show(|s| {
-                s.appends += 1;
-                s.rows += rows;
-                s.bytes += bytes;
-            });
         }
         self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);
@@ -150,6 +147,7 @@ impl<'a> Pump<'a> {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !self.until.ends_when_idle() => {
                     let connector = self.connector.name();
                     tracing::warn!(event = "append_retried", connector, error = %e, "the append is tried again in {pause:?}");
+                    self.connector.tally().retried(Stage::Append);
                     self.connector.show_trouble(Phase::Retrying, &e);
                     self.connector.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Lost};
 use crate::generation::Generation;
-use crate::sink::Progress;
+use crate::sink::{Commits, Progress, Tally};
 use crate::step::Step;
 
 /// What a connector is doing. Set by the connector alone; not persisted.
@@ -84,6 +84,8 @@ pub struct Status {
     pub phase: Phase,
     /// Since when, in milliseconds since 1970 UTC; `None` before anything was done.
     pub since: Option<i64>,
+    /// Whether an append is under way.
+    pub is_appending: bool,
     /// What is wrong, while something is.
     pub trouble: Option<Trouble>,
     /// The id of the reset that is to be carried out.
@@ -100,12 +102,8 @@ pub struct Status {
     pub snapshot_step: Option<Step>,
     /// When the snapshot was begun, by the boot clock.
     pub snapshot_since: Option<Duration>,
-    /// Appends committed by this run.
-    pub appends: u64,
-    /// Rows appended by this run.
-    pub rows: u64,
-    /// Bytes appended by this run.
-    pub bytes: u64,
+    /// What came of its work since it was started.
+    pub tally: Arc<Tally>,
 }
 
 /// What is wrong with a connector.
@@ -113,6 +111,8 @@ pub struct Status {
 pub struct Trouble {
     /// The error's kind.
     pub kind: ErrorKind,
+    /// By what continuity was lost, if it was.
+    pub lost: Option<Lost>,
     /// What the error said.
     pub reason: String,
     /// What helps.
@@ -131,7 +131,7 @@ impl Trouble {
             ErrorKind::Config => "correct the configuration and load it anew",
             ErrorKind::Internal => "see the log, then resume the connector or start the program anew",
         };
-        Self { kind: error.kind(), reason: with_causes(error), next_action }
+        Self { kind: error.kind(), lost: error.lost(), reason: with_causes(error), next_action }
     }
 }
 
@@ -156,6 +156,11 @@ pub struct Pace {
 }
 
 impl Status {
+    /// The appends since it was started.
+    pub fn appended(&self) -> Commits {
+        self.tally.counts().appends
+    }
+
     /// How fast the snapshot is written that is under way, at the boot time `now`; `None` without one, and in its first moments.
     pub fn pace(&self, now: Duration) -> Option<Pace> {
         let progress = self.snapshot.as_ref().filter(|_| self.phase == Phase::Snapshotting)?;

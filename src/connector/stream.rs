@@ -4,7 +4,6 @@
 //! client says to have, never by what was sent.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -14,9 +13,10 @@ use super::{FIRST_PAUSE, LONGEST_PAUSE, LogRepair, Phase, Reloaded, Reset, Reset
 use crate::clock::World;
 use crate::continuity::stamp::Mode;
 use crate::egress::{Book, Page};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
 use crate::schema::View;
+use crate::sink::{Stage, Tally};
 use crate::source::{Pick, Source};
 use crate::step::Step;
 
@@ -89,11 +89,15 @@ impl StreamConnector {
                 }
                 Err(e) if e.kind() == ErrorKind::Unavailable => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "the view is looked at again in {pause:?}");
+                    self.tally().retried(Stage::Delivery);
                     self.show_trouble(Phase::Retrying, &e);
                     self.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
+                    if e.kind() == ErrorKind::ContinuityLost {
+                        self.tally().lost(e.lost());
+                    }
                     self.show_trouble(Phase::of_error(e.kind()), &e);
                     return Err(e);
                 }
@@ -185,13 +189,16 @@ impl StreamConnector {
         if page.is_of(self.source.fingerprint(), view) {
             return Ok(());
         }
-        Err(Error::continuity_lost(format!(
-            "generation {} is of the source {} with the columns {}, and the source is {} now, or has other columns; reset the connector",
-            page.generation,
-            page.source,
-            page.columns,
-            self.source.fingerprint()
-        )))
+        Err(Error::continuity_lost(
+            Lost::OtherSource,
+            format!(
+                "generation {} is of the source {} with the columns {}, and the source is {} now, or has other columns; reset the connector",
+                page.generation,
+                page.source,
+                page.columns,
+                self.source.fingerprint()
+            ),
+        ))
     }
 
     /// Whether all that the client lacks is still there; the source's last step.
@@ -200,15 +207,21 @@ impl StreamConnector {
         let (needless, latest) = (page.needless(), position.latest.unwrap_or(Step::ZERO));
         if needless > latest {
             self.source.lost(needless).await?;
-            return Err(Error::continuity_lost(format!(
-                "the client has step {needless}, and the source ends at step {latest}; it lost steps: reset the connector"
-            )));
+            return Err(Error::continuity_lost(
+                Lost::SourceBehind,
+                format!(
+                    "the client has step {needless}, and the source ends at step {latest}; it lost steps: reset the connector"
+                ),
+            ));
         }
         if self.settings.mode != Mode::Snapshot && needless < position.held_from() {
-            return Err(Error::continuity_lost(format!(
-                "changes after step {needless} are wanted, and the source holds those after step {}; reset the connector",
-                position.held_from()
-            )));
+            return Err(Error::continuity_lost(
+                Lost::Gap,
+                format!(
+                    "changes after step {needless} are wanted, and the source holds those after step {}; reset the connector",
+                    position.held_from()
+                ),
+            ));
         }
         Ok(latest)
     }
@@ -223,26 +236,16 @@ impl StreamConnector {
 
     fn show_page(&self, page: &Page, latest: Step) {
         let last_step = page.place.map(|place| place.step);
-        let sent = self.book.sent();
         let phase = if last_step.is_some_and(|step| step >= latest) { Phase::Following } else { Phase::CatchingUp };
-        let (chunks, rows, bytes) = (
-            sent.chunks.load(Ordering::Relaxed),
-            sent.rows.load(Ordering::Relaxed),
-            sent.bytes.load(Ordering::Relaxed),
-        );
-        let is_shown = |s: &Status| {
-            (s.phase, s.generation, s.cutover, s.last_step)
-                == (phase, Some(page.generation), Some(page.begun), last_step)
-                && (s.appends, s.rows, s.bytes) == (chunks, rows, bytes)
-        };
-        if is_shown(&self.status.borrow()) {
-            return;
+        let shown = (phase, Some(page.generation), Some(page.begun), last_step);
+        let is_shown = |s: &Status| (s.phase, s.generation, s.cutover, s.last_step) == shown;
+        if !is_shown(&self.status.borrow()) {
+            self.show(|s| (s.phase, s.generation, s.cutover, s.last_step) = shown);
         }
-        self.show(|s| {
-            (s.phase, s.generation, s.cutover, s.last_step) =
-                (phase, Some(page.generation), Some(page.begun), last_step);
-            (s.appends, s.rows, s.bytes) = (chunks, rows, bytes);
-        });
+    }
+
+    fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.status.borrow().tally)
     }
 
     fn show(&self, change: impl FnOnce(&mut Status)) {

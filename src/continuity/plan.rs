@@ -5,7 +5,7 @@ use std::fmt;
 use crate::continuity::stamp::{Layout, Mode, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
 use crate::step::{Step, StepRange};
 
@@ -156,16 +156,22 @@ pub fn adopt(standing: &Standing, connector: &str) -> Result<AdoptPlan> {
         Standing::Ours(ours) => ours,
     };
     let Some(stamp) = &ours.stamp else {
-        return Err(Error::continuity_lost(format!(
-            "the table lost the properties that a reload writes; repair it with a reset by the connector {}, then adopt it",
-            ours.connector
-        )));
+        return Err(Error::continuity_lost(
+            Lost::Drift,
+            format!(
+                "the table lost the properties that a reload writes; repair it with a reset by the connector {}, then adopt it",
+                ours.connector
+            ),
+        ));
     };
     if stamp.connector != ours.connector {
-        return Err(Error::continuity_lost(format!(
-            "the table's properties say that it belongs to {}, our last commit says {}; repair it with a reset by the latter",
-            stamp.connector, ours.connector
-        )));
+        return Err(Error::continuity_lost(
+            Lost::Drift,
+            format!(
+                "the table's properties say that it belongs to {}, our last commit says {}; repair it with a reset by the latter",
+                stamp.connector, ours.connector
+            ),
+        ));
     }
     if ours.connector == connector {
         return Ok(AdoptPlan::AlreadyApplied);
@@ -193,10 +199,13 @@ pub fn check_claim(ours: &Ours, claim: &Claim) -> Result<()> {
         ));
     }
     if ours.epoch < claim.epoch {
-        return Err(Error::continuity_lost(format!(
-            "the table went back in time: its epoch is {}, this writer committed {}; reset it once nothing restores older versions of it",
-            ours.epoch, claim.epoch
-        )));
+        return Err(Error::continuity_lost(
+            Lost::TableBehind,
+            format!(
+                "the table went back in time: its epoch is {}, this writer committed {}; reset it once nothing restores older versions of it",
+                ours.epoch, claim.epoch
+            ),
+        ));
     }
     Ok(())
 }
@@ -211,7 +220,10 @@ pub fn reload(
     let Standing::Ours(ours) = standing else {
         check_reload(standing, identity, request)?;
         if claim.is_some() {
-            return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
+            return Err(Error::continuity_lost(
+                Lost::TableGone,
+                "the table that this writer claimed is gone; restart to load it anew",
+            ));
         }
         return Ok(ReloadPlan::Go { generation: Generation::FIRST, epoch: Epoch::FIRST });
     };
@@ -291,7 +303,10 @@ fn goes_back(cutover: Step, last: Step) -> Error {
 /// Plans an append of the changes in `range`.
 pub fn append(standing: &Standing, claim: &Claim, identity: &Identity, range: StepRange) -> Result<AppendPlan> {
     let Standing::Ours(ours) = standing else {
-        return Err(Error::continuity_lost("the table that this writer claimed is gone; restart to load it anew"));
+        return Err(Error::continuity_lost(
+            Lost::TableGone,
+            "the table that this writer claimed is gone; restart to load it anew",
+        ));
     };
     check_claim(ours, claim)?;
     check_follow(ours, identity)?;
@@ -300,10 +315,13 @@ pub fn append(standing: &Standing, claim: &Claim, identity: &Identity, range: St
         return Ok(AppendPlan::AlreadyApplied);
     }
     if last < range.from() {
-        return Err(Error::continuity_lost(format!(
-            "a gap: the table ends at step {last}, the source goes on after {}; repair it with a reset",
-            range.from()
-        )));
+        return Err(Error::continuity_lost(
+            Lost::Gap,
+            format!(
+                "a gap: the table ends at step {last}, the source goes on after {}; repair it with a reset",
+                range.from()
+            ),
+        ));
     }
     range.after(last).map_or(Ok(AppendPlan::AlreadyApplied), |rest| Ok(AppendPlan::Go(rest)))
 }
@@ -312,20 +330,25 @@ pub fn append(standing: &Standing, claim: &Claim, identity: &Identity, range: St
 pub fn check_follow(ours: &Ours, identity: &Identity) -> Result<()> {
     same_connector(ours, identity)?;
     if let Some(drift) = &ours.drift {
-        return Err(Error::continuity_lost(format!(
-            "{drift}; see `cutover verify`, then repair the table with a reset"
-        )));
+        return Err(Error::continuity_lost(
+            Lost::Drift,
+            format!("{drift}; see `cutover verify`, then repair the table with a reset"),
+        ));
     }
     let Some(stamp) = &ours.stamp else {
         return Err(Error::continuity_lost(
+            Lost::Drift,
             "the table lost the properties that a reload writes; repair it with a reset",
         ));
     };
     if stamp.source != identity.source {
-        return Err(Error::continuity_lost(format!(
-            "the table was loaded from the source {:?}, this is {:?}, and their steps cannot be compared; go back to the first, or reset",
-            stamp.source, identity.source
-        )));
+        return Err(Error::continuity_lost(
+            Lost::OtherSource,
+            format!(
+                "the table was loaded from the source {:?}, this is {:?}, and their steps cannot be compared; go back to the first, or reset",
+                stamp.source, identity.source
+            ),
+        ));
     }
     if stamp.layout != identity.layout || stamp.key != identity.key {
         return Err(Error::refused(format!(
@@ -345,10 +368,13 @@ pub fn check_follow(ours: &Ours, identity: &Identity) -> Result<()> {
 /// Whether a source that names no step beyond `latest` can have written a table that stands where `ours` does.
 pub fn check_not_behind(ours: &Ours, latest: Step) -> Result<()> {
     if latest < ours.last_step {
-        return Err(Error::continuity_lost(format!(
-            "the source is behind the table: it ends at step {latest}, the table at {}; restore the source, or take readers back with `cutover reset --allow-older`",
-            ours.last_step
-        )));
+        return Err(Error::continuity_lost(
+            Lost::SourceBehind,
+            format!(
+                "the source is behind the table: it ends at step {latest}, the table at {}; restore the source, or take readers back with `cutover reset --allow-older`",
+                ours.last_step
+            ),
+        ));
     }
     Ok(())
 }

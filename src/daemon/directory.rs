@@ -2,13 +2,10 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-
 use crate::config::ConnectorName;
-use crate::disk::{FileSystem, Readers, create_durable_dir};
+use crate::disk::{FileSystem, Readers, create_durable_dir, misplaced, open_own};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
@@ -30,14 +27,8 @@ impl DataDirectory {
         create_durable_dir(&FileSystem, &absolute(path)?, Readers::Owner).map_err(|e| unusable(path, e))?;
         let path = &fs::canonicalize(path).map_err(|e| unusable(path, e))?;
         let lock = path.join(LOCK);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&lock)
-            .map_err(|e| unusable(&lock, e))?;
+        let file = open_own(OpenOptions::new().write(true).create(true).truncate(false), &lock)
+            .map_err(|e| unopened(&lock, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.to_path_buf(), _lock: file }),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
@@ -48,11 +39,10 @@ impl DataDirectory {
     /// Whether a process holds the directory; one that is missing is held by nobody.
     pub(super) fn is_held(path: &Path) -> Result<bool> {
         let lock = path.join(LOCK);
-        let flags = OFlags::NOFOLLOW.bits().cast_signed();
-        let file = match OpenOptions::new().read(true).custom_flags(flags).open(&lock) {
+        let file = match open_own(OpenOptions::new().read(true), &lock) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(e) => return Err(unusable(&lock, e)),
+            Err(e) => return Err(unopened(&lock, e)),
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
@@ -68,7 +58,13 @@ impl DataDirectory {
 
     /// Where a pushed view keeps its rows; the directory above is there.
     pub(super) fn rows(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
-        Ok(self.place(&["views", pipeline, view])?.join("rows"))
+        let rows = self.place(&["views", pipeline, view])?.join("rows");
+        match fs::symlink_metadata(&rows) {
+            Ok(found) if !found.is_dir() => Err(no_directory(&rows)),
+            Ok(_) => Ok(rows),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(rows),
+            Err(e) => Err(unusable(&rows, e)),
+        }
     }
 
     /// Where a pushed view keeps who was detached from it; the directory above is there.
@@ -115,7 +111,15 @@ fn make_one(path: &Path) -> Result<()> {
     if found.is_dir() {
         return Ok(());
     }
-    Err(Error::config(format!("{} is no directory; move it away, or name another server.data_dir", path.display())))
+    Err(no_directory(path))
+}
+
+fn no_directory(path: &Path) -> Error {
+    Error::config(format!("{} is no directory; move it away, or name another server.data_dir", path.display()))
+}
+
+fn unopened(path: &Path, e: io::Error) -> Error {
+    misplaced(path, &e).unwrap_or_else(|| unusable(path, e))
 }
 
 fn in_use(path: &Path) -> Error {
@@ -159,6 +163,11 @@ mod tests {
         let data = DataDirectory::take(home.path()).unwrap();
         std::os::unix::fs::symlink("/tmp", home.path().join("views")).unwrap();
         let refused = data.step_log("p", "v").unwrap_err();
+        assert!(refused.message().contains("is no directory"), "{refused}");
+        fs::remove_file(home.path().join("views")).unwrap();
+        let rows = data.rows("p", "v").unwrap();
+        std::os::unix::fs::symlink("/tmp", rows).unwrap();
+        let refused = data.rows("p", "v").unwrap_err();
         assert!(refused.message().contains("is no directory"), "{refused}");
     }
 }

@@ -87,7 +87,10 @@ impl Member {
             Ok((handle, _)) => {
                 let report =
                     ConnectorReport::of(&self.config, &handle.status().borrow(), view, &mut lag, &*world.clock);
-                ConnectorReport { streams: self.book.as_ref().map(|book| book.streams()), ..report }
+                match &self.book {
+                    Some(book) => report.sent(book),
+                    None => report,
+                }
             }
             Err(error) => ConnectorReport::failed(&self.config, error),
         }

@@ -11,9 +11,11 @@ mod member;
 mod report;
 mod streams;
 mod views;
+mod work;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -32,6 +34,7 @@ use self::streams::Streams;
 pub use self::streams::{EgressRefusal, EgressRequest, Outflow};
 pub use self::views::Pushed;
 use self::views::PushedView;
+pub use self::work::{CommitsReport, DurationsReport, WorkReport};
 use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig};
 use crate::connector::{BootId, Handle, Phase};
@@ -67,6 +70,7 @@ pub struct Daemon {
     state: RwLock<State>,
     /// Held by who changes what is there.
     changing: Mutex<Life>,
+    has_begun: AtomicBool,
 }
 
 /// Whether there may be anything.
@@ -108,24 +112,43 @@ pub enum Completion {
 }
 
 impl Daemon {
-    /// Takes the data directory and starts all that `config` describes, within a Tokio runtime; `load` reads it anew.
+    /// [`Daemon::take`] and [`Daemon::begin`].
+    pub async fn start(config: Config, load: Load, world: World) -> Result<Arc<Self>> {
+        let daemon = Self::take(&config.server, load, world)?;
+        daemon.begin(config).await?;
+        Ok(daemon)
+    }
+
+    /// Takes the data directory that `server` names; `load` reads the configuration anew. Nothing runs yet.
     ///
     /// Refused: another process holds the directory. Config: it cannot be used.
-    pub async fn start(config: Config, load: Load, world: World) -> Result<Arc<Self>> {
-        let directory = DataDirectory::take(&config.server.data_dir)?;
+    pub fn take(server: &ServerConfig, load: Load, world: World) -> Result<Arc<Self>> {
+        let directory = DataDirectory::take(&server.data_dir)?;
         let boot = BootId::of_machine(&world.ids);
-        let empty = Config { server: config.server.clone(), views: Vec::new(), connectors: Vec::new() };
+        let empty = Config { server: server.clone(), views: Vec::new(), connectors: Vec::new() };
         let (views, streams) = (BTreeMap::new(), BTreeMap::new());
         let state = State { config: Arc::new(empty), views, streams, members: BTreeMap::new() };
-        let limits = config.server.ingress;
-        let daemon =
-            Self { load, limits, world, boot, directory, state: RwLock::new(state), changing: Mutex::default() };
-        daemon.apply(config).await?;
-        if let Some(error) = daemon.misconfigured() {
-            daemon.stop().await?;
+        let (state, changing, has_begun) = (RwLock::new(state), Mutex::default(), AtomicBool::default());
+        let limits = server.ingress;
+        Ok(Arc::new(Self { load, limits, world, boot, directory, state, changing, has_begun }))
+    }
+
+    /// Starts all that `config` describes, within a Tokio runtime: opening views may take long.
+    ///
+    /// Config: a connector cannot be as it says, and all that was started is stopped again.
+    pub async fn begin(&self, config: Config) -> Result<()> {
+        self.apply(config).await?;
+        if let Some(error) = self.misconfigured() {
+            self.stop().await?;
             return Err(error);
         }
-        Ok(Arc::new(daemon))
+        self.has_begun.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether all that the configuration describes was started.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
     }
 
     /// Whether a process holds the data directory `path`.

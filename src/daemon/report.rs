@@ -1,14 +1,17 @@
 //! What an operator sees of a daemon, as REST and command line show it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::member::patience;
 use super::views::PushedView;
+use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
+use crate::egress::Book;
 use crate::error::Error;
 use crate::step::Step;
 
@@ -56,6 +59,8 @@ pub struct ViewReport {
     pub rows: Option<u64>,
     /// Why it is not open.
     pub trouble: Option<String>,
+    /// Why what is pushed is not stored, until something is.
+    pub refusal: Option<String>,
     /// The step log; of a pushed view.
     pub step_log: Option<StepLogReport>,
     /// How many streams of it are open that are no connector's.
@@ -79,11 +84,14 @@ impl ViewReport {
             materialized: pushed.map(|_| config.materialized),
             rows: standing.as_ref().and_then(|s| s.rows),
             trouble: pushed.and_then(PushedView::trouble),
+            refusal: standing.as_ref().and_then(|s| s.refusal.clone()),
             step_log: standing.map(|s| StepLogReport {
                 earliest: s.log.earliest.get(),
                 last: s.log.last.get(),
                 bytes: s.log.bytes,
                 max_bytes: config.step_log_bytes,
+                is_full: s.is_full,
+                backpressure_seconds: s.backpressure.as_secs_f64(),
             }),
             streams,
             connectors,
@@ -91,13 +99,22 @@ impl ViewReport {
     }
 
     fn health(&self) -> Health {
-        let own = if self.trouble.is_some() { Health::Unhealthy } else { Health::Healthy };
-        self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(own)
+        self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(self.own_health())
+    }
+
+    /// How the view itself does, beside its connectors.
+    pub fn own_health(&self) -> Health {
+        let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
+        match (&self.trouble, &self.refusal) {
+            (None, None) => Health::Healthy,
+            (None, Some(_)) if is_full => Health::Degraded,
+            _ => Health::Unhealthy,
+        }
     }
 }
 
 /// A step log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepLogReport {
     /// The step before the first one that it holds.
     pub earliest: u64,
@@ -107,6 +124,10 @@ pub struct StepLogReport {
     pub bytes: u64,
     /// What it may take.
     pub max_bytes: u64,
+    /// Whether pushes are refused because it is full.
+    pub is_full: bool,
+    /// For how long they were, in seconds, since the view was opened.
+    pub backpressure_seconds: f64,
 }
 
 /// A connector.
@@ -154,6 +175,8 @@ pub struct ConnectorReport {
     pub rows: u64,
     /// Bytes appended or sent since.
     pub bytes: u64,
+    /// All that it did since.
+    pub work: WorkReport,
 }
 
 /// What is wrong.
@@ -161,6 +184,8 @@ pub struct ConnectorReport {
 pub struct TroubleReport {
     /// The name of the error's kind.
     pub code: String,
+    /// By what continuity was lost, if it was.
+    pub cause: Option<String>,
     /// What it said.
     pub reason: String,
     /// What helps.
@@ -234,6 +259,7 @@ impl ConnectorReport {
         let snapshot = status.snapshot.as_ref().filter(|_| status.phase == Phase::Snapshotting);
         let place = standing.as_ref().and_then(|s| s.connectors.get(config.name.connector()));
         let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
+        let counts = status.tally.counts();
         let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
         Self {
             health,
@@ -259,10 +285,23 @@ impl ConnectorReport {
                 acknowledged: place.acknowledged.map(Step::get),
                 when_full: place.when_full.to_string(),
             }),
-            appends: status.appends,
-            rows: status.rows,
-            bytes: status.bytes,
+            appends: counts.appends.commits,
+            rows: counts.appends.rows.total(),
+            bytes: counts.appends.bytes,
+            work: WorkReport::of(&counts),
             ..Self::blank(config)
+        }
+    }
+
+    /// The same of one whose client has streams.
+    pub(super) fn sent(self, book: &Book) -> Self {
+        let sent = book.sent();
+        Self {
+            streams: Some(book.streams()),
+            appends: sent.chunks.load(Ordering::Relaxed),
+            rows: sent.rows.load(Ordering::Relaxed),
+            bytes: sent.bytes.load(Ordering::Relaxed),
+            ..self
         }
     }
 
@@ -270,6 +309,7 @@ impl ConnectorReport {
     pub(super) fn failed(config: &ConnectorConfig, error: &Error) -> Self {
         let trouble = TroubleReport {
             code: error.kind().name().to_string(),
+            cause: None,
             reason: error.message().to_string(),
             next_action: "do what the reason says, then load the configuration anew".to_string(),
         };
@@ -305,6 +345,7 @@ impl ConnectorReport {
             appends: 0,
             rows: 0,
             bytes: 0,
+            work: WorkReport::default(),
         }
     }
 }
@@ -313,6 +354,7 @@ impl TroubleReport {
     fn of(trouble: &Trouble) -> Self {
         Self {
             code: trouble.kind.name().to_string(),
+            cause: trouble.lost.map(|lost| lost.to_string()),
             reason: trouble.reason.clone(),
             next_action: trouble.next_action.to_string(),
         }

@@ -177,8 +177,8 @@ async fn opened(
             .map(|c| (c.name.connector().to_string(), c.when_full))
             .collect::<Vec<(String, push::WhenFull)>>(),
     };
-    let ids = Arc::clone(&world.ids);
-    tokio::task::spawn_blocking(move || LiveView::open(settings, Arc::new(FileSystem), &ids))
+    let world = world.clone();
+    tokio::task::spawn_blocking(move || LiveView::open(settings, Arc::new(FileSystem), &world))
         .await
         .map_err(|e| Error::internal("a pushed view was not opened").with_source(e))?
 }

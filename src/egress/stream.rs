@@ -13,7 +13,7 @@ use super::pieces::{Piece, cut};
 use super::teller::{Bounds, Has, Sent, Teller};
 use crate::change::{Changes, steps_of};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, Lost};
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::source::{Next, Pick, Source};
@@ -199,7 +199,7 @@ async fn tell(
 ) -> Result<Step, End> {
     if changes.range().from() > at {
         let said = format!("changes in {} follow step {at}, and what is between is missing", changes.range());
-        return Err(Error::continuity_lost(said).into());
+        return Err(Error::continuity_lost(Lost::Gap, said).into());
     }
     let Some(changes) = changes.after(at)? else { return Ok(at) };
     let (netted, _) = changes.net(view)?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::*;
 use crate::change::Changes;
 use crate::clock::SystemClock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::snapshot::Snapshot;
 use crate::source::{NextView, Position};
 use crate::step::StepRange;
@@ -147,7 +147,7 @@ async fn changes_that_are_sent_again_are_told_once_and_a_gap_ends_the_stream() {
 
 #[tokio::test]
 async fn a_source_that_fails_ends_the_stream_with_what_the_client_has() {
-    let answers = vec![Err(Error::continuity_lost("gone"))];
+    let answers = vec![Err(Error::continuity_lost(Lost::Gap, "gone"))];
     let (lines, end) =
         told(stream(scripted(Some((9, 25)), answers), Format::Ndjson, Begin::SnapshotAndFollow, QUICK)).await;
     let rows: Vec<_> = lines.iter().filter_map(|l| l["json_data"].as_array()).map(Vec::len).collect();

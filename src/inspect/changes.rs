@@ -18,7 +18,7 @@ use crate::continuity::history::History;
 use crate::continuity::plan::Ours;
 use crate::continuity::stamp::{Kind, RowCounts, TableStamp};
 use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, LiveFile, Log, live_map, table_schema};
 use crate::schema::view_columns;
@@ -136,10 +136,13 @@ pub async fn changes(log: &Log, bookmark: Option<&Bookmark>, until: Option<Step>
         }
         Told::Unclear(_) if outcome == Outcome::Reload => Proof::LogInPart,
         Told::Unclear(ref why) => {
-            return Err(Error::continuity_lost(format!(
-                "that nothing is missing since step {} cannot be proved: {why}, and no digest of the generation is left; start anew with --reload",
-                least
-            )));
+            return Err(Error::continuity_lost(
+                Lost::Unproved,
+                format!(
+                    "that nothing is missing since step {} cannot be proved: {why}, and no digest of the generation is left; start anew with --reload",
+                    least
+                ),
+            ));
         }
     };
     let expected = match &told {
@@ -220,9 +223,12 @@ fn followed<'a>(
         )));
     }
     let taken_back = |what: &str, read: String, found: String| {
-        Error::continuity_lost(format!(
-            "the table was taken back: the bookmark read {what} {read}, the table is at {found}; start anew with --reload once nothing restores older versions of it"
-        ))
+        Error::continuity_lost(
+            Lost::TableBehind,
+            format!(
+                "the table was taken back: the bookmark read {what} {read}, the table is at {found}; start anew with --reload once nothing restores older versions of it"
+            ),
+        )
     };
     if bookmark.generation > stamp.generation {
         return Err(taken_back("generation", bookmark.generation.to_string(), stamp.generation.to_string()));
@@ -237,10 +243,13 @@ fn followed<'a>(
         return Err(taken_back("the generation begun by", bookmark.reload.clone(), stamp.commit.clone()));
     }
     if bookmark.source != stamp.source {
-        return Err(Error::continuity_lost(format!(
-            "the bookmark is of the source {:?}, the table's generation {} of {:?}, and their steps cannot be compared; start anew with --reload",
-            bookmark.source, stamp.generation, stamp.source
-        )));
+        return Err(Error::continuity_lost(
+            Lost::OtherSource,
+            format!(
+                "the bookmark is of the source {:?}, the table's generation {} of {:?}, and their steps cannot be compared; start anew with --reload",
+                bookmark.source, stamp.generation, stamp.source
+            ),
+        ));
     }
     if bookmark.step > last_step {
         return Err(taken_back("step", bookmark.step.to_string(), last_step.to_string()));
@@ -299,10 +308,13 @@ async fn commits(
     if let (Some(first), Some(bookmark)) = (whole.and_then(Commit::stamp), followed)
         && (first.generation != bookmark.generation || first.to < bookmark.step)
     {
-        return Err(Error::continuity_lost(format!(
-            "the table was taken back: its version {} ended at step {} of generation {} when the bookmark read it, and is at step {} of generation {}; start anew with --reload once nothing restores older versions of it",
-            bookmark.version, bookmark.step, bookmark.generation, first.to, first.generation
-        )));
+        return Err(Error::continuity_lost(
+            Lost::TableBehind,
+            format!(
+                "the table was taken back: its version {} ended at step {} of generation {} when the bookmark read it, and is at step {} of generation {}; start anew with --reload once nothing restores older versions of it",
+                bookmark.version, bookmark.step, bookmark.generation, first.to, first.generation
+            ),
+        ));
     }
     let is_whole = whole.is_some();
     let (history, opaque) = fold(log, &found).await?;
@@ -390,5 +402,5 @@ fn same_digest(found: Digest, expected: Option<Digest>, step: Step) -> Result<()
 }
 
 fn broken(why: &str) -> Error {
-    Error::continuity_lost(format!("{why}; see `cutover verify`, then repair the table with a reset"))
+    Error::continuity_lost(Lost::Drift, format!("{why}; see `cutover verify`, then repair the table with a reset"))
 }

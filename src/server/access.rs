@@ -60,6 +60,10 @@ pub(super) async fn enter(State(server): State<Arc<Server>>, mut request: Reques
     if caller.role.is_none() && !OPEN.contains(&request.uri().path()) {
         return Err(unknown());
     }
+    if !server.daemon.has_begun() && !OPEN.contains(&request.uri().path()) {
+        let said = "the views and connectors are being opened; ask again when /readyz says so";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "starting", said).retry_soon());
+    }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
 }

@@ -24,11 +24,14 @@ pub(super) async fn ready(State(server): State<Arc<Server>>, caller: Caller, _: 
     let starting = Phase::Starting.to_string();
     let pipelines = server.daemon.pipelines();
     let connectors = connectors(&pipelines).filter(|c| c.state == starting);
-    let reasons: Vec<Value> = connectors.map(|c| format!("the connector {} is starting", c.name).into()).collect();
+    let mut reasons: Vec<Value> = connectors.map(|c| format!("the connector {} is starting", c.name).into()).collect();
+    if !server.daemon.has_begun() {
+        reasons.push("views and connectors are being opened".into());
+    }
     if reasons.is_empty() {
         return "ready\n".into_response();
     }
-    let said = format!("{} of the connectors are starting", reasons.len());
+    let said = "not all of the connectors have looked at what they have";
     let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "starting", said).retry_soon();
     // Who has no token learns no names.
     let problem = if caller.may_see() { problem.with("reasons", reasons) } else { problem };
@@ -46,8 +49,8 @@ pub(super) async fn worst(State(server): State<Arc<Server>>, _: Bare) -> Respons
 
 fn pipeline(pipeline: &PipelineReport) -> Value {
     let views = pipeline.views.iter().filter_map(|view| {
-        let reason = view.trouble.as_ref()?;
-        Some(json!({ "view": format!("{}/{}", pipeline.name, view.name), "health": Health::Unhealthy, "reason": reason }))
+        let reason = view.trouble.as_ref().or(view.refusal.as_ref())?;
+        Some(json!({ "view": format!("{}/{}", pipeline.name, view.name), "health": view.own_health(), "reason": reason }))
     });
     let ill = connectors(std::slice::from_ref(pipeline)).filter(|c| c.health != Health::Healthy);
     let ill = ill.map(|c| {

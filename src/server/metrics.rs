@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use futures::future::join_all;
-use prometheus_client::encoding::text;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use super::Server;
@@ -21,7 +22,7 @@ use super::input::Bare;
 use super::problem::{Answer, Problem};
 use crate::config::ConnectorName;
 use crate::connector::{Phase, Trigger};
-use crate::daemon::{ConnectorReport, Health, ViewReport};
+use crate::daemon::{ConnectorReport, DurationsReport, Health, ViewReport, WorkReport};
 use crate::error::Error;
 
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,6 +46,7 @@ const PHASES: [Phase; 12] = [
 type Labels = Vec<(&'static str, String)>;
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter>;
+type Histograms = Family<Labels, Taken>;
 
 pub(super) async fn text(State(server): State<Arc<Server>>, _: Bare) -> Answer {
     let mut registry = Registry::with_prefix("cutover");
@@ -91,8 +93,12 @@ struct Connectors {
     snapshot_rows_written: Gauges,
     snapshot_rows_known: Gauges,
     commits: Counters,
-    appended_rows: Counters,
-    appended_bytes: Counters,
+    rows: Counters,
+    bytes: Counters,
+    conflicts: Counters,
+    retries: Counters,
+    continuity_lost: Counters,
+    commit_seconds: Histograms,
 }
 
 impl Connectors {
@@ -129,8 +135,17 @@ impl Connectors {
             snapshot_rows_written,
             snapshot_rows_known,
             commits: counter("commits", "Commits since the connector was started, by kind"),
-            appended_rows: counter("appended_rows", "Rows appended since the connector was started"),
-            appended_bytes: counter("appended_bytes", "Bytes appended since the connector was started"),
+            rows: counter("rows", "Rows of these commits, by kind and operation"),
+            bytes: counter("bytes", "Bytes of the files that these commits added, by kind"),
+            conflicts: counter("conflicts", "Commits of others that came first"),
+            retries: counter("retries", "What failed for a while and was tried again, by stage"),
+            continuity_lost: counter("continuity_lost", "How often continuity was lost, by cause"),
+            commit_seconds: registered(
+                registry,
+                "commit_duration_seconds",
+                "From the first put of a commit until it is known that the table has it",
+                Histograms::default(),
+            ),
         }
     }
 
@@ -170,15 +185,57 @@ impl Connectors {
         let snapshot = report.snapshot.as_ref();
         set_number(&self.snapshot_rows_written, snapshot.map(|s| s.rows));
         set_number(&self.snapshot_rows_known, snapshot.and_then(|s| s.rows_known));
-        self.commits.get_or_create(&with(&labels, "kind", "append".to_owned())).inc_by(report.appends);
-        self.appended_rows.get_or_create(&labels).inc_by(report.rows);
-        self.appended_bytes.get_or_create(&labels).inc_by(report.bytes);
+        self.take_work(&labels, &report.work);
     }
+
+    fn take_work(&self, labels: &Labels, work: &WorkReport) {
+        for (kind, commits) in &work.commits {
+            let labels = with(labels, "kind", kind.clone());
+            self.commits.get_or_create(&labels).inc_by(commits.commits);
+            self.bytes.get_or_create(&labels).inc_by(commits.bytes);
+            for (op, rows) in [("i", commits.rows.i), ("u", commits.rows.u), ("d", commits.rows.d)] {
+                self.rows.get_or_create(&with(&labels, "op", op.to_owned())).inc_by(rows);
+            }
+        }
+        self.conflicts.get_or_create(labels).inc_by(work.conflicts);
+        for (stage, count) in &work.retries {
+            self.retries.get_or_create(&with(labels, "stage", stage.clone())).inc_by(*count);
+        }
+        for (cause, count) in &work.continuity_lost {
+            self.continuity_lost.get_or_create(&with(labels, "cause", cause.clone())).inc_by(*count);
+        }
+        *self.commit_seconds.get_or_create(labels).0.lock().unwrap_or_else(PoisonError::into_inner) =
+            work.commit_seconds.clone();
+    }
+}
+
+/// Durations that were counted elsewhere.
+#[derive(Debug, Clone, Default)]
+struct Taken(Arc<Mutex<DurationsReport>>);
+
+impl EncodeMetric for Taken {
+    fn encode(&self, mut encoder: MetricEncoder) -> std::fmt::Result {
+        let durations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = durations.bounds.iter().copied().chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(durations.counts.iter().copied()).collect();
+        let count = durations.counts.iter().sum();
+        encoder.encode_histogram::<NoLabelSet>(durations.sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl TypedMetric for Taken {
+    const TYPE: MetricType = MetricType::Histogram;
 }
 
 struct Views {
     step_log_bytes: Gauges,
     step_log_max_bytes: Gauges,
+    step_log_full: Gauges,
+    backpressure_seconds: Gauges,
     rows: Gauges,
 }
 
@@ -188,6 +245,8 @@ impl Views {
         Self {
             step_log_bytes: gauge("step_log_bytes", "What the view's step log takes on disk"),
             step_log_max_bytes: gauge("step_log_max_bytes", "What it may take"),
+            step_log_full: gauge("step_log_full", "1 while pushes are refused because it is full"),
+            backpressure_seconds: gauge("backpressure_seconds", "For how long they were, since the view was opened"),
             rows: gauge("view_rows", "The rows of the view"),
         }
     }
@@ -197,6 +256,8 @@ impl Views {
         if let Some(log) = &view.step_log {
             self.step_log_bytes.get_or_create(&labels).set(log.bytes as f64);
             self.step_log_max_bytes.get_or_create(&labels).set(log.max_bytes as f64);
+            self.step_log_full.get_or_create(&labels).set(flag(log.is_full));
+            self.backpressure_seconds.get_or_create(&labels).set(log.backpressure_seconds);
         }
         if let Some(rows) = view.rows {
             self.rows.get_or_create(&labels).set(rows as f64);

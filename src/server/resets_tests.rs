@@ -271,6 +271,25 @@ async fn metrics_have_a_number_for_all_that_is_known() {
     ] {
         assert_eq!(value(name, labels), expected, "{name}");
     }
-    assert!(value("cutover_commits_total", &[lake, "kind=\"append\""]) >= 0.0);
+    // The first load and the reset, a claim between them, and no conflict.
+    let reload = "kind=\"reload\"";
+    for (name, labels, expected) in [
+        ("cutover_commits_total", &[lake, reload][..], 2.0),
+        ("cutover_conflicts_total", &[lake], 0.0),
+        ("cutover_step_log_full", &["view=\"orders\""], 0.0),
+        ("cutover_backpressure_seconds", &["view=\"orders\""], 0.0),
+    ] {
+        assert_eq!(value(name, labels), expected, "{name}");
+    }
+    let commits: f64 = ["reload", "append", "mark"]
+        .map(|kind| value("cutover_commits_total", &[lake, &format!("kind=\"{kind}\"")]))
+        .iter()
+        .sum();
+    assert_eq!(value("cutover_commit_duration_seconds_count", &[lake]), commits);
+    assert_eq!(value("cutover_commit_duration_seconds_bucket", &[lake, "le=\"+Inf\""]), commits);
+    let rows =
+        ["reload", "append"].map(|kind| value("cutover_rows_total", &[lake, &format!("kind=\"{kind}\""), "op=\"i\""]));
+    assert!(rows[0] >= 1.0 && rows[0] + rows[1] <= 2.0, "{rows:?}");
+    assert!(value("cutover_bytes_total", &[lake, reload]) > 0.0);
     assert!(value("cutover_step_log_bytes", &["view=\"orders\""]) > 0.0);
 }

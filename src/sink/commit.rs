@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
 use super::maintenance::Maintenance;
-use super::{Progress, SinkSettings};
+use super::{Progress, SinkSettings, Stage, Tally};
 use crate::clock::World;
 use crate::continuity::plan::{Identity, Ours, Standing};
 use crate::continuity::stamp::{Kind, TableStamp};
@@ -33,6 +33,7 @@ pub(super) struct Core {
     pub(super) world: World,
     pub(super) writer: String,
     pub(super) progress: Arc<Progress>,
+    pub(super) tally: Arc<Tally>,
     pub(super) maintenance: Maintenance,
     /// Commits of others that came first, one after another.
     conflicts: u32,
@@ -62,6 +63,7 @@ impl Core {
             world,
             writer,
             progress: Arc::default(),
+            tally: Arc::default(),
             maintenance,
             conflicts: 0,
             unresolved: None,
@@ -112,11 +114,13 @@ impl Core {
         match outcome {
             Outcome::Committed(_) => {
                 self.conflicts = 0;
+                self.tally.committed(&proposal, self.world.clock.boot().saturating_sub(since));
                 self.advance(&proposal);
                 Ok(Some(entry.version()))
             }
             Outcome::Conflict => {
                 self.conflicts += 1;
+                self.tally.conflicted();
                 if self.conflicts >= MOST_CONFLICTS {
                     self.conflicts = 0;
                     return Err(Error::unavailable(format!(
@@ -127,6 +131,7 @@ impl Core {
                 Ok(None)
             }
             Outcome::Unknown(error) => {
+                self.tally.retried(Stage::Commit);
                 self.unresolved = Some((entry, proposal, since));
                 Err(error)
             }

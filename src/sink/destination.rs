@@ -1,7 +1,9 @@
 //! A table that was looked at, before it is known what is delivered to it.
 
+use std::sync::Arc;
+
 use super::commit::Core;
-use super::{SinkSettings, Target};
+use super::{SinkSettings, Tally, Target};
 use crate::clock::World;
 use crate::continuity::plan::{self, Identity, Standing};
 use crate::error::{Error, Result};
@@ -15,6 +17,7 @@ pub struct Destination {
     facts: Facts,
     settings: SinkSettings,
     world: World,
+    tally: Arc<Tally>,
 }
 
 impl Destination {
@@ -25,7 +28,7 @@ impl Destination {
         log.check_properties(&settings.properties)?;
         let facts = log.facts().await?;
         log.check_features(&facts)?;
-        Ok(Self { log, facts, settings, world })
+        Ok(Self { log, facts, settings, world, tally: Arc::default() })
     }
 
     /// Looks at it for a reset, which gets past a damaged checkpoint or hint where what lies below is whole.
@@ -38,7 +41,13 @@ impl Destination {
         let log = log.past_damage().await?;
         let facts = log.facts().await?;
         log.check_features(&facts)?;
-        Ok(Self { log, facts, settings, world })
+        Ok(Self { log, facts, settings, world, tally: Arc::default() })
+    }
+
+    /// Counts in `tally` what is done from here on.
+    #[must_use]
+    pub fn counting(self, tally: Arc<Tally>) -> Self {
+        Self { tally, ..self }
     }
 
     /// What of the table's log a reset gets past; `None` where nothing is damaged.
@@ -59,8 +68,10 @@ impl Destination {
     /// For delivering `view`.
     pub fn deliver(self, view: View) -> Target {
         let identity = self.identity(view.key());
-        let Self { log, facts, settings, world } = self;
-        Target { core: Core::new(log, facts, view, identity, settings, world) }
+        let Self { log, facts, settings, world, tally } = self;
+        let mut core = Core::new(log, facts, view, identity, settings, world);
+        core.tally = tally;
+        Target { core }
     }
 
     /// For going on with the view that the table holds, whose name and key are given and whose columns are the table's.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::clock::World;
 use crate::continuity::plan::{self, Claim};
 use crate::continuity::stamp::Kind;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::log::{Before, Cadence, Facts, Log};
 
 /// Garbage is looked for when a sink has been held for this long. Behind a checkpoint or a reload it is looked for this
@@ -349,7 +349,9 @@ impl Work {
     fn check(&self, facts: &Facts) -> Result<()> {
         match facts.ours() {
             Some(ours) => plan::check_claim(ours, &self.claim),
-            None => Err(Error::continuity_lost("the table is not ours any more, so it is not maintained")),
+            None => {
+                Err(Error::continuity_lost(Lost::TableGone, "the table is not ours any more, so it is not maintained"))
+            }
         }
     }
 

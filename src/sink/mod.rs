@@ -15,6 +15,7 @@ mod maintenance;
 mod progress;
 mod rebuild;
 mod rows;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
 use self::rebuild::Reloading;
 pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
+pub use self::tally::{Commits, Counts, Durations, Stage, Tally};
 use crate::change::Changes;
 use crate::clock::World;
 use crate::continuity::columns::{Difference, SchemaChange};

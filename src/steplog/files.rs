@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use super::header::Header;
-use crate::disk::{Disk, DiskFile, Readers, create_durable_dir};
-use crate::error::{Error, ErrorKind, Result};
+use crate::disk::{Disk, DiskFile, Readers, create_durable_dir, misplaced, open_own};
+use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
 const SEGMENT: &str = "steps";
@@ -88,7 +88,7 @@ impl Files {
         if found.permissions().mode() & 0o077 != 0 {
             fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(unusable)?;
         }
-        let lock = unfollowed(OpenOptions::new().write(true).create(true).truncate(false), &path.join(LOCK))
+        let lock = open_own(OpenOptions::new().write(true).create(true).truncate(false), &path.join(LOCK))
             .map_err(|e| unopened(&path.join(LOCK), e))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_path_buf(), disk, _lock: lock }),
@@ -179,7 +179,7 @@ pub(super) fn segment_path(directory: &Path, number: u64) -> PathBuf {
 /// Opens a segment in order to read it; links are not followed.
 pub(super) fn open_segment(directory: &Path, number: u64) -> Result<File> {
     let path = segment_path(directory, number);
-    unfollowed(OpenOptions::new().read(true), &path).map_err(|e| unopened(&path, e))
+    open_own(OpenOptions::new().read(true), &path).map_err(|e| unopened(&path, e))
 }
 
 /// A segment's header, the salt of its frames, and where they begin.
@@ -212,15 +212,6 @@ pub(super) fn damaged(path: &Path, offset: u64, why: &str) -> Error {
     ))
 }
 
-fn unfollowed(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    options.mode(0o600).custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits() as i32).open(path)
-}
-
 fn unopened(path: &Path, e: io::Error) -> Error {
-    match e.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::LOOP) => {
-            Error::new(ErrorKind::Refused, format!("{} is a link, which is not followed; move it away", path.display()))
-        }
-        _ => Fault::new(path, "cannot be opened", e).error(),
-    }
+    misplaced(path, &e).unwrap_or_else(|| Fault::new(path, "cannot be opened", e).error())
 }

@@ -13,6 +13,7 @@ use crate::connector::manual_clock::ManualClock;
 use crate::connector::{BreakerRule, CommitBounds, Connector, ConnectorSettings, ResetState, Status};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::stamp::{CommitStamp, Kind, Mode};
+use crate::error::Lost;
 use crate::generation::Generation;
 use crate::inspect::{Verdict, verify};
 use crate::log::{Access, Durability, Location, Log};
@@ -123,7 +124,7 @@ impl Source for Scripted {
         let feed = self.feed.lock().unwrap();
         assert!(!feed.panics, "no changes today");
         if feed.is_lost || feed.loses_at.is_some_and(|at| self.clock.boot() >= at) {
-            return Err(Error::continuity_lost("the source forgot its changes"));
+            return Err(Error::continuity_lost(Lost::Gap, "the source forgot its changes"));
         }
         let view = view(feed.has_name);
         if asked.schema() != view.schema() {
@@ -150,6 +151,7 @@ struct Bench {
     location: Location,
     mode: Mode,
     on_loss: OnContinuityLoss,
+    max_interval: Duration,
     processes: std::cell::Cell<u64>,
 }
 
@@ -163,6 +165,7 @@ impl Bench {
             location: Location::open("memory:///", Access::Write(Durability::None)).unwrap(),
             mode: Mode::SnapshotAndFollow,
             on_loss: OnContinuityLoss::FailClosed,
+            max_interval: Duration::ZERO,
             processes: std::cell::Cell::new(0),
         }
     }
@@ -180,7 +183,7 @@ impl Bench {
         (sink.mode, sink.schema_change, sink.files.threads) = (self.mode, SchemaChange::Reload, 0);
         let settings = ConnectorSettings {
             sink,
-            commit: CommitBounds { max_interval: Duration::ZERO, ..CommitBounds::default() },
+            commit: CommitBounds { max_interval: self.max_interval, ..CommitBounds::default() },
             heartbeat: None,
             poll_interval: Duration::from_secs(1),
         };
@@ -393,6 +396,32 @@ async fn a_preview_tells_and_writes_nothing() {
     assert_eq!((Some(preview.generation), preview.cutover), (generation(2), step(5)));
     bench.reach(&running, Phase::Following).await;
     assert_eq!((bench.stamps().await, running.handle().resets().await.unwrap().len()), (before, 0));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn however_often_the_table_is_looked_at_changes_are_committed_in_time() {
+    let mut bench = Bench::new();
+    bench.max_interval = Duration::from_secs(10);
+    let running = bench.following().await;
+    bench.feed(|feed| feed.latest = 6);
+    let begun = bench.clock.boot();
+    while bench.feed.lock().unwrap().acknowledged < 6 {
+        let waited = bench.clock.boot() - begun;
+        assert!(waited < Duration::from_secs(60), "nothing was committed for {waited:?}");
+        let handle = running.handle();
+        let mut preview = std::pin::pin!(handle.preview(call("ops")));
+        loop {
+            tokio::select! {
+                biased;
+                previewed = &mut preview => {
+                    previewed.unwrap();
+                    break;
+                }
+                () = yields(50) => bench.clock.advance(Duration::from_millis(100)),
+            }
+        }
+    }
     running.stop().await.unwrap();
 }
 

@@ -24,6 +24,8 @@ const MOST_KEYS: usize = 1000;
 /// The most calls that wait for a look, and when another one may be made.
 const MOST_LOOKS: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// For so long delivery is not left for another look, lest many of them keep it from delivering.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// What the connector is doing while a call arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(super) struct Desk {
     pub(super) journal: Journal,
     pub(super) world: World,
     pub(super) looks: VecDeque<Look>,
+    /// From when on delivery may be left for a look, by the boot clock.
+    looks_from: Duration,
     pub(super) end: Option<End>,
     pub(super) is_stopping: bool,
     /// Whether the connector itself made a reset of which the journal may not know the end.
@@ -96,6 +100,7 @@ impl Desk {
             journal,
             world,
             looks: VecDeque::new(),
+            looks_from: Duration::ZERO,
             end: None,
             is_stopping: false,
             is_unsettled,
@@ -166,7 +171,7 @@ impl Desk {
             }
             // Whether there is no table, or it was not looked at, a look tells.
             self.looks.push_back(Look::Reset(request, reply));
-            return if doing == Doing::Looking { Continue(()) } else { Break(()) };
+            return if matches!(doing, Doing::Looking | Doing::Delivering) { Continue(()) } else { Break(()) };
         }
         let accepted = self.accept(request, generation);
         let is_begun = matches!(accepted, Ok(Accepted { is_new: true, .. }));
@@ -280,12 +285,22 @@ impl Desk {
             }
             Ok(()) => {
                 self.looks.push_back(Look::Preview(request, reply));
-                if matches!(doing, Doing::Delivering | Doing::Resting) {
+                if doing == Doing::Resting {
                     return Break(());
                 }
             }
         }
         Continue(())
+    }
+
+    /// From when on, by the boot clock, what the connector is doing may be left for a look; `None` where it need not be.
+    pub(super) fn next_look(&self, doing: Doing) -> Option<Duration> {
+        (doing == Doing::Delivering && !self.looks.is_empty()).then_some(self.looks_from)
+    }
+
+    /// A look ended: delivery goes on for a while before it is left for another one.
+    pub(super) fn has_looked(&mut self) {
+        self.looks_from = self.world.clock.boot() + BETWEEN_LOOKS;
     }
 
     /// Whether a snapshot is written: then the table was looked at, and what is written is worth more than another look.

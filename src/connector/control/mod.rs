@@ -13,11 +13,12 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use twox_hash::XxHash3_64;
 
 use self::desk::{Desk, Doing, Look, is_committing};
@@ -28,10 +29,12 @@ pub use self::work::Work;
 use super::breaker::{Backoff, Breaker, BreakerSettings, Permit};
 use super::journal::{Event, Journal, Reloaded, ResetRecord, Trigger};
 use super::moment::BootId;
-use super::{Phase, Reset};
+use super::{Phase, Reset, Status};
+use crate::clock::Clock;
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::sink::Stage;
 
 /// Calls that wait to be taken, at most.
 const CALLS: usize = 64;
@@ -72,6 +75,9 @@ pub struct ControlSettings {
     /// `initial` are one call.
     pub backoff: Backoff,
 }
+
+/// An append that takes longer is left for a look.
+const LONGEST_APPEND: Duration = Duration::from_secs(30);
 
 /// The task that owns a connector.
 pub(super) struct Task {
@@ -175,7 +181,7 @@ impl Task {
     }
 
     async fn deliver(&mut self) {
-        self.desk.show(|s| s.phase = Phase::Starting);
+        self.desk.show(|s| (s.phase, s.is_appending) = (Phase::Starting, false));
         let (desk, commands) = (&mut self.desk, &mut self.commands);
         let run = guarded(self.work.run());
         match attend(desk, commands, Doing::Delivering, run).await {
@@ -245,7 +251,7 @@ impl Task {
                     "{lost}; too many resets: the breaker is open, and lets the next one begin in {} seconds",
                     left.as_secs().saturating_add(1)
                 );
-                self.desk.show_trouble(Phase::BreakerOpen, &Error::continuity_lost(reason));
+                self.desk.show_trouble(Phase::BreakerOpen, &Error::new(ErrorKind::ContinuityLost, reason));
                 self.rest(Some(left)).await;
             }
         }
@@ -318,6 +324,7 @@ impl Task {
             }
             Some(Err(Stopped::Failed(error))) if error.kind() == ErrorKind::Unavailable => {
                 tracing::warn!(event = "retrying", connector = self.work.name(), id = reset.id, error = %error, "the reset is tried again");
+                self.work.tally().retried(Stage::Reset);
                 self.desk.show_trouble(Phase::Retrying, &error);
                 Ok(())
             }
@@ -339,6 +346,11 @@ impl Task {
 
     /// Looks at the table, and the source, for a call.
     async fn look(&mut self, look: Look) {
+        self.answer_look(look).await;
+        self.desk.has_looked();
+    }
+
+    async fn answer_look(&mut self, look: Look) {
         match look {
             Look::Reset(request, reply) => {
                 let seen = guarded(self.work.see());
@@ -405,6 +417,17 @@ fn failed(id: String, error: &Error) -> Event {
     Event::Failed { id, code: error.kind().name().to_string(), reason: error.message().to_string() }
 }
 
+/// Completes when delivery may be left for a look, from the boot time `from` on: between two appends, unless one takes long.
+async fn look_is_due(from: Option<Duration>, clock: Arc<dyn Clock>, mut status: watch::Receiver<Status>) {
+    let Some(from) = from else { return std::future::pending().await };
+    let until = |moment: Duration| clock.sleep(moment.saturating_sub(clock.boot()));
+    until(from).await;
+    tokio::select! {
+        _ = status.wait_for(|status| !status.is_appending) => {}
+        () = until(from + LONGEST_APPEND) => {}
+    }
+}
+
 /// Does `work` while calls are answered; `None` when one of them makes it be left.
 async fn attend<T>(
     desk: &mut Desk,
@@ -423,6 +446,7 @@ async fn attend<T>(
             let was_noted = std::mem::replace(&mut is_noted, is_committing(&status.borrow()));
             if is_noted && !was_noted { Poll::Ready(None) } else { Poll::Pending }
         });
+        let look = look_is_due(desk.next_look(doing), desk.world.clock.clone(), desk.status());
         // The work first: however many calls come, it goes on between any two of them.
         tokio::select! {
             biased;
@@ -430,6 +454,7 @@ async fn attend<T>(
                 Some(done) => return Some(done),
                 None => desk.note_commit(),
             },
+            () = look => return None,
             command = commands.recv() => match command {
                 Some(command) => {
                     if desk.answer(command, doing).is_break() {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
 
+use crate::disk::{misplaced, open_own};
 use crate::error::{Error, Result};
 
 const SUM: &str = ",\"sum\":\"";
@@ -35,15 +36,8 @@ impl Lines {
         let path = directory.join(name);
         let failed = |e| unusable(&path, e);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(no_follow)
-            .open(&path)
-            .map_err(failed)?;
+        let mut file = open_own(OpenOptions::new().read(true).append(true).create(true), &path)
+            .map_err(|e| misplaced(&path, &e).unwrap_or_else(|| failed(e)))?;
         lock(&file, &path)?;
         if fs::symlink_metadata(&path).map_err(failed)?.ino() != file.metadata().map_err(failed)?.ino() {
             return Err(in_use(&path));
@@ -134,7 +128,7 @@ fn in_use(path: &Path) -> Error {
 }
 
 fn unusable(path: &Path, error: io::Error) -> Error {
-    Error::config(format!("the journal {} cannot be used; make its directory writable", path.display()))
+    Error::unavailable(format!("the journal {} cannot be used; make its directory writable", path.display()))
         .with_source(error)
 }
 
@@ -180,6 +174,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(usize, Vec<String>)> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     fn objects(from: usize, to: usize) -> Vec<String> {
@@ -269,7 +265,13 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&inner), mode(&inner.join("j"))), (0o700, 0o600));
         drop(lines);
-        std::os::unix::fs::symlink(inner.join("j"), dir.path().join("j")).unwrap();
-        assert!(Lines::open(dir.path(), "j").is_err());
+        std::os::unix::fs::symlink(inner.join("j"), dir.path().join("link")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        for (name, what) in [("link", "is a link"), ("pipe", "is no file"), ("folder", "is no file")] {
+            let error = Lines::open(dir.path(), name).unwrap_err();
+            assert_eq!(error.kind(), crate::error::ErrorKind::Refused, "{name}: {error}");
+            assert!(error.message().contains(what), "{name}: {error}");
+        }
     }
 }

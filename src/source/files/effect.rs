@@ -9,7 +9,7 @@ use arrow::row::Rows;
 use twox_hash::XxHash3_64;
 
 use crate::change::{Op, RowKeys, column, ops_of};
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 
 /// What a hash map's entry takes beside its bytes, roughly.
@@ -171,10 +171,13 @@ impl Effect {
         let missing: u64 =
             self.net.values().map(|net| if let Net::Count(n @ ..0) = net { n.unsigned_abs() } else { 0 }).sum();
         if missing > 0 {
-            return Err(Error::continuity_lost(format!(
-                "view {}: the changes delete {missing} rows that the snapshot does not hold; land a newer snapshot, then reset",
-                self.view.name()
-            )));
+            return Err(Error::continuity_lost(
+                Lost::Gap,
+                format!(
+                    "view {}: the changes delete {missing} rows that the snapshot does not hold; land a newer snapshot, then reset",
+                    self.view.name()
+                ),
+            ));
         }
         let rows = self.net.into_iter().filter_map(|(key, net)| match net {
             Net::Last(last) => Some((last?, 1)),

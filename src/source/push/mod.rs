@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -27,7 +28,7 @@ pub use places::{Place, WhenFull};
 pub use reader::PushSource;
 pub use register::Detached;
 
-use crate::clock::Ids;
+use crate::clock::{Clock, World};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::schema::View;
@@ -71,6 +72,12 @@ pub struct Standing {
     pub connectors: BTreeMap<String, Place>,
     /// Those that were detached because the log was full.
     pub detached: BTreeMap<String, Detached>,
+    /// Why pushes are not stored; `None` once one is.
+    pub refusal: Option<String>,
+    /// Whether that is because the log is full.
+    pub is_full: bool,
+    /// For how long pushes were refused because the log was full, since the view was opened.
+    pub backpressure: Duration,
 }
 
 /// What everybody reads.
@@ -84,6 +91,7 @@ struct Shared {
     /// What was pinned last for one of many readers.
     pinned: Mutex<Weak<Pinned>>,
     told: watch::Receiver<Told>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What the owner tells.
@@ -93,6 +101,26 @@ struct Told {
     places: Places,
     /// Why the store takes nothing more.
     broken: Option<String>,
+    /// Why pushes are not stored.
+    refusal: Option<String>,
+    /// Since when the log is too full for what is pushed, by the boot clock.
+    full_since: Option<Duration>,
+    /// What it takes then, in bytes.
+    full_at: Option<u64>,
+    /// For how long it was before.
+    was_full: Duration,
+}
+
+impl Told {
+    /// Nothing stands in the way of pushes any more, as far as anybody can tell.
+    fn takes_pushes(&mut self, clock: &dyn Clock) {
+        self.was_full = self.backpressure(clock);
+        (self.refusal, self.full_since, self.full_at) = (None, None, None);
+    }
+
+    fn backpressure(&self, clock: &dyn Clock) -> Duration {
+        self.was_full + self.full_since.map_or(Duration::ZERO, |since| clock.boot().saturating_sub(since))
+    }
 }
 
 /// A view that is pushed. Dropped, it ends what it has in hand; [`LiveView::close`] waits for that.
@@ -109,9 +137,9 @@ impl LiveView {
     ///
     /// A store that is missing, damaged or of another log is made again where the log reaches back to step 0. Corrupt: it
     /// does not, or the log itself is damaged. Incompatible: the store holds other columns. Refused: another process has it.
-    pub fn open(settings: PushSettings, disk: Arc<dyn Disk>, ids: &Ids) -> Result<Self> {
+    pub fn open(settings: PushSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
         let PushSettings { view, log: directory, store, limits, register, connectors } = settings;
-        let (log, _) = StepLog::open(&directory, Step::ZERO, limits, Arc::clone(&disk), ids)?;
+        let (log, _) = StepLog::open(&directory, Step::ZERO, limits, Arc::clone(&disk), &world.ids)?;
         let (register, kept) = Register::open(&register, disk)?;
         let store = store.map(|path| owner::opened(&path, &view, &log)).transpose()?;
         let pins = store.as_ref().map(|store| store.pins().clone());
@@ -123,7 +151,7 @@ impl LiveView {
         let mut places = Places::new(kept.detached);
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
-        let (told, listening) = watch::channel(Told { rows, places, broken: None });
+        let (told, listening) = watch::channel(Told { rows, places, ..Told::default() });
         let shared = Arc::new(Shared {
             view,
             fingerprint,
@@ -132,9 +160,10 @@ impl LiveView {
             pins,
             pinned: Mutex::default(),
             told: listening.clone(),
+            clock: Arc::clone(&world.clock),
         });
         let (requests, received) = mpsc::channel(QUEUE);
-        let owner = Owner::new(Arc::clone(&shared), store, limits, register, ids.draw(), told);
+        let owner = Owner::new(Arc::clone(&shared), store, limits, register, world.ids.draw(), told);
         let owner = std::thread::Builder::new()
             .name("push".into())
             .spawn(move || owner.run(received))
@@ -191,7 +220,9 @@ impl LiveView {
     pub fn standing(&self) -> Standing {
         let told = self.shared.told.borrow();
         let (connectors, detached) = (told.places.attached().clone(), told.places.detached().clone());
-        Standing { log: self.shared.log.stand(), rows: told.rows, connectors, detached }
+        let (refusal, is_full) = (told.refusal.clone(), told.full_since.is_some());
+        let backpressure = told.backpressure(&*self.shared.clock);
+        Standing { log: self.shared.log.stand(), rows: told.rows, connectors, detached, refusal, is_full, backpressure }
     }
 
     /// Ends the view when everything asked for is done, and lets another process have it.

@@ -12,7 +12,7 @@ use super::operations::{Operations, check};
 use super::places::{Places, WhenFull};
 use super::register::{Kept, Register};
 use super::{Shared, Told};
-use crate::error::{Error, ErrorKind, Result, guarded};
+use crate::error::{Error, ErrorKind, Lost, Result, guarded};
 use crate::schema::View;
 use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
@@ -89,10 +89,13 @@ fn catch_up(store: &mut ViewStore, log: &StepLog) -> Result<()> {
     let (step, last) = (store.step(), log.stand().last);
     if step > last {
         // Rows are written after the log is sure of their step, so they are no cache here but the proof. They stay.
-        return Err(Error::continuity_lost(format!(
-            "the rows in {} are those of step {step}, and the step log ends at {last}: it has lost steps; remove both, push the view anew, then reset its connectors",
-            store.directory().display()
-        )));
+        return Err(Error::continuity_lost(
+            Lost::SourceBehind,
+            format!(
+                "the rows in {} are those of step {step}, and the step log ends at {last}: it has lost steps; remove both, push the view anew, then reset its connectors",
+                store.directory().display()
+            ),
+        ));
     }
     let mut reader = log.read(step);
     loop {
@@ -146,6 +149,7 @@ impl Owner {
                 Request::Acknowledge(name, step, reply) => {
                     self.told.send_modify(|told| told.places.acknowledge(&name, step));
                     let _ = reply.send(self.let_go());
+                    self.show_room();
                 }
             }
             if next.is_none() {
@@ -185,7 +189,7 @@ impl Owner {
             self.told.send_modify(|told| told.broken = Some(broken.clone()));
             self.broken = Some(broken);
         }
-        Err(Error::continuity_lost(self.broken.clone().unwrap_or_default()))
+        Err(Error::continuity_lost(Lost::SourceBehind, self.broken.clone().unwrap_or_default()))
     }
 
     /// Answers a push and those behind it that follow it; gives back the first request that does not.
@@ -254,7 +258,10 @@ impl Owner {
             match refused {
                 None => break,
                 Some(Ok(Answer::Full { .. })) if may_make_room && self.has_made_room() => may_make_room = false,
-                Some(answer) => return refuse(round, answer),
+                Some(answer) => {
+                    self.show_refusal(&answer);
+                    return refuse(round, answer);
+                }
             }
         }
     }
@@ -275,8 +282,39 @@ impl Owner {
             }
         }
         // Who has the answer sees it in the view.
-        self.told.send_modify(|told| told.rows = self.store.as_ref().map(ViewStore::rows));
+        let rows = self.store.as_ref().map(ViewStore::rows);
+        self.told.send_modify(|told| {
+            told.rows = rows;
+            told.takes_pushes(&*self.shared.clock);
+        });
         let _ = staged.reply.send(Ok(Answer::Stored(staged.step)));
+    }
+
+    /// Shows why a step was not written.
+    fn show_refusal(&self, answer: &Result<Answer>) {
+        let now = self.shared.clock.boot();
+        self.told.send_modify(|told| match answer {
+            Ok(Answer::Full { bytes, .. }) => {
+                told.full_at = Some(*bytes);
+                let said = "the step log is full: its connectors must go on first, or it needs a larger max_bytes";
+                told.refusal = Some(said.to_owned());
+                told.full_since.get_or_insert(now);
+            }
+            Ok(_) => {}
+            Err(e) => told.refusal = Some(e.message().to_owned()),
+        });
+    }
+
+    /// Shows that a log which was full has room again.
+    fn show_room(&self) {
+        let has_room = |told: &Told| told.full_at.is_some_and(|bytes| self.shared.log.stand().bytes < bytes);
+        self.told.send_if_modified(|told| {
+            let has_room = has_room(told);
+            if has_room {
+                told.takes_pushes(&*self.shared.clock);
+            }
+            has_room
+        });
     }
 
     /// Releases what nobody needs any more. The store is made durable for it once that is worth a sync.

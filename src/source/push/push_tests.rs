@@ -49,7 +49,7 @@ fn open(root: &Path, connectors: &[(&str, WhenFull)]) -> Result<LiveView> {
     let (log, store) = (root.join("log"), Some(root.join("view")));
     let settings =
         PushSettings { view: view(), log, store, limits: SMALL, register: root.join("detached"), connectors };
-    LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system())
+    LiveView::open(settings, Arc::new(FileSystem), &World::system())
 }
 
 fn begun(connectors: &[(&str, WhenFull)]) -> (TempDir, LiveView) {
@@ -195,9 +195,13 @@ async fn a_full_log_waits_for_one_connector_and_lets_go_of_another() {
         }
     };
     assert!(matches!(full, Answer::Full { .. }), "{full:?}");
+    let standing = live.standing();
+    assert!(standing.is_full && standing.refusal.is_some_and(|why| why.contains("full")));
     let mut slow = live.source("slow");
     slow.acknowledge(step(n - 1)).await.unwrap();
     assert_eq!(live.push(whole(&[("i", n as i64, &text)]), at(n)).await.unwrap(), Answer::Stored(step(n)));
+    let standing = live.standing();
+    assert!(!standing.is_full && standing.refusal.is_none(), "{standing:?}");
     let view = view();
     let gone = slow.changes(step(1), &view).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::ContinuityLost);
@@ -294,7 +298,7 @@ async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
         register: root.path().join("detached"),
         connectors: vec![("lake".into(), WhenFull::Wait)],
     };
-    let live = LiveView::open(settings, Arc::new(FileSystem), &Ids::from_system()).unwrap();
+    let live = LiveView::open(settings, Arc::new(FileSystem), &World::system()).unwrap();
     let mut source = live.source("lake");
     let mut waiting = live.source("lake");
     let (woken, answer) = tokio::join!(waiting.more(Step::ZERO), push(&live, 1));

@@ -12,7 +12,7 @@ use super::Shared;
 use super::owner::Request;
 use crate::change::Changes;
 use crate::continuity::columns::Difference;
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::source::rows::{blocking, streamed};
@@ -88,11 +88,14 @@ impl PushSource {
             self.shared.view.name()
         );
         let Some(connector) = &self.connector else {
-            return Error::continuity_lost(format!("{lost}; begin anew with a snapshot"));
+            return Error::continuity_lost(Lost::Gap, format!("{lost}; begin anew with a snapshot"));
         };
         let detached = self.shared.told.borrow().places.detached().get(connector).copied();
         let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
-        Error::continuity_lost(format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()))
+        Error::continuity_lost(
+            Lost::Gap,
+            format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()),
+        )
     }
 
     /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first

@@ -302,8 +302,12 @@ fn q14_a_stream_that_lost_its_continuity_stops_and_says_so() {
     assert_eq!((&lost["health"], &lost["trouble"]["code"]), (&json!("unhealthy"), &json!("continuity_lost")), "{lost}");
     push_some(&service, &mut ledger, 3);
     let metrics = service.get("/metrics").is(200).body;
-    let lost = |line: &str| line.contains("state=\"continuity_lost\"") && line.ends_with(" 1.0");
-    assert!(metrics.as_str().unwrap().lines().any(lost), "{metrics}");
+    let is_lost = |line: &str| line.contains("state=\"continuity_lost\"") && line.ends_with(" 1.0");
+    assert!(metrics.as_str().unwrap().lines().any(is_lost), "{metrics}");
+    let counted =
+        |line: &str| line.starts_with("cutover_continuity_lost_total{") && line.contains("cause=\"other_source\"");
+    assert!(metrics.as_str().unwrap().lines().any(counted), "{metrics}");
+    assert_eq!(lost["trouble"]["cause"], "other_source", "{lost}");
     service.stop();
     assert_eq!(home.stamps("lake").len(), versions, "nothing is appended until a reset");
 }

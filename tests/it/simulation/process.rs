@@ -17,13 +17,15 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::feed::{Feed, FeedSource, Honesty};
 use super::gate::{Gate, GateStore};
-use super::oracle::{Oracle, Row, rows_of};
+use super::oracle::{Oracle, Row, Violation, rows_of};
 use super::storage::Storage;
 use super::time::{ProcessClock, Time};
 use crate::faults::{Call, Fault, FaultStore, Verb};
 use crate::program::Chance;
 use crate::world::settings;
 
+/// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
+pub(super) const STILL: Duration = Duration::from_secs(120);
 /// A process sees a doubled listing once in so many at most.
 const DOUBLED_APART: u32 = 8;
 
@@ -128,9 +130,24 @@ impl Stage {
 
     /// Whether nothing moves before the schedule does; what runs beside processes is asked, too.
     pub(super) fn rests(&self) -> bool {
+        if self.time.is_due_beside() {
+            return false;
+        }
         let Some(mut waiting) = self.gate.tasks() else { return false };
         waiting.extend(self.time.tasks());
         waiting.len() == tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    }
+
+    /// Lets what runs beside processes run until nothing moves.
+    pub(super) async fn rest(&self) -> Result<(), Violation> {
+        let rest = async {
+            while !self.rests() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(STILL, rest)
+            .await
+            .map_err(|_| "what runs beside processes does not come to rest".to_string())
     }
 
     /// Decides about each call of a process.

@@ -16,7 +16,7 @@ use super::feed::{Feed, Honesty};
 use super::gate::{Gate, Pass, Ticket};
 use super::oracle::{Oracle, Violation, fold};
 use super::others::Foreign;
-use super::process::{Ended, Process, Role, Stage};
+use super::process::{Ended, Process, Role, STILL, Stage};
 use super::storage::Storage;
 use super::time::{Home, Time};
 use crate::faults::Verb;
@@ -33,8 +33,6 @@ const QUIET: Duration = Duration::from_secs(600);
 const LONG_AGO: Duration = Duration::from_secs(8 * 24 * 3600);
 /// A call that takes this long is given up.
 const CALL: Duration = Duration::from_secs(60);
-/// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
-const STILL: Duration = Duration::from_secs(120);
 
 /// What a seed led to.
 #[derive(Debug)]
@@ -215,7 +213,8 @@ impl Schedule {
 
     /// Runs a process until it waits for the schedule, then looks at what it did.
     async fn drive(&mut self, id: usize) -> Result<(), Violation> {
-        let Some(at) = self.processes.iter().position(|p| p.id == id) else { return Ok(()) };
+        // What ran beside a process may outlive it for a while.
+        let Some(at) = self.processes.iter().position(|p| p.id == id) else { return self.stage.rest().await };
         let (gate, time) = (Arc::clone(&self.stage.gate), Arc::clone(&self.stage.time));
         let process = &mut self.processes[at];
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -243,18 +242,16 @@ impl Schedule {
         if let Some(ended) = ended {
             let process = self.processes.remove(at);
             self.judge(&process, ended)?;
-            self.bury(process).await;
+            self.bury(process).await?;
         }
         Ok(())
     }
 
     /// Drops a process and what runs beside it.
-    async fn bury(&mut self, process: Process) {
+    async fn bury(&mut self, process: Process) -> Result<(), Violation> {
         self.gone.push(process.store);
         drop(process.future);
-        while !self.stage.rests() {
-            tokio::task::yield_now().await;
-        }
+        self.stage.rest().await
     }
 
     fn observe(&mut self) -> Result<(), Violation> {
@@ -362,7 +359,7 @@ impl Schedule {
         if let Some(at) = at {
             let process = self.processes.remove(at);
             self.stage.note(|| format!("p{} dies", process.id));
-            self.bury(process).await;
+            self.bury(process).await?;
         }
         Ok(())
     }
@@ -542,7 +539,7 @@ impl Schedule {
         };
         let dead: Vec<Process> = self.processes.extract_if(.., |p| !stays(p)).collect();
         for process in dead {
-            self.bury(process).await;
+            self.bury(process).await?;
         }
         self.observe()
     }

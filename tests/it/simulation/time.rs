@@ -111,6 +111,13 @@ impl Time {
         self.state.lock().unwrap().timers.iter().filter(|t| t.kind == Kind::Sleep).filter_map(|t| t.task).collect()
     }
 
+    /// Whether the time of something beside processes has come, and it was not let run since.
+    pub(super) fn is_due_beside(&self) -> bool {
+        let state = self.state.lock().unwrap();
+        let is_due = |t: &Timer| t.task.is_some() && t.kind != Kind::Elsewhere && t.end <= state.passed;
+        state.timers.iter().any(is_due)
+    }
+
     /// Moves time to `moment`; those whose time has come, in order.
     pub(super) fn move_to(&self, moment: Duration) -> Vec<usize> {
         let mut state = self.state.lock().unwrap();
