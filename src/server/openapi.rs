@@ -115,7 +115,7 @@ fn operation(route: &Route, forms: &mut Forms) -> Value {
         "summary": call.about,
         "responses": responses(route, &mut forms.told),
     });
-    let mut add = |name: &str, value: Value| operation[name] = value;
+    let mut add = |name: &str, value: Value| set(&mut operation, &[name], value);
     let role = call.role.map(|role| role.to_string());
     let needs = role.as_ref().map(|role| format!("Needs a token of the role `{role}`, or of a higher one."));
     let more: Vec<&str> =
@@ -141,10 +141,10 @@ fn responses(route: &Route, forms: &mut SchemaGenerator) -> Value {
     for reply in route.call.replies {
         let response = response(&mut responses, reply.status, reply.about);
         if let Some(content) = &reply.content {
-            response["content"][content.kind] = media(content, forms);
+            set(response, &["content", content.kind], media(content, forms));
         }
         for (name, about) in reply.headers {
-            response["headers"][name] = header(about, "string", Need::Required);
+            set(response, &["headers", name], header(about, "string", Need::Required));
         }
     }
     let faults = route.faults();
@@ -154,10 +154,10 @@ fn responses(route: &Route, forms: &mut SchemaGenerator) -> Value {
             response(&mut responses, first.status, &of_status.iter().map(told).collect::<Vec<_>>().join("\n"));
         let codes: Vec<&str> = of_status.iter().map(|fault| fault.code).collect();
         let form = forms.subschema_for::<ProblemReport>();
-        response["content"][problem::TYPE] =
-            json!({ "schema": { "allOf": [form, { "properties": { "error_code": { "enum": codes } } }] } });
+        let schema = json!({ "schema": { "allOf": [form, { "properties": { "error_code": { "enum": codes } } }] } });
+        set(response, &["content", problem::TYPE], schema);
         if let Some((name, about, kind, need)) = problem::header(first.status) {
-            response["headers"][name] = header(about, kind, need);
+            set(response, &["headers", name], header(about, kind, need));
         }
     }
     responses.into()
@@ -167,8 +167,21 @@ fn responses(route: &Route, forms: &mut SchemaGenerator) -> Value {
 fn response<'a>(responses: &'a mut Map<String, Value>, status: u16, about: &str) -> &'a mut Value {
     let response = responses.entry(status.to_string()).or_insert_with(|| json!({}));
     let said = response["description"].as_str().map_or_else(|| about.to_owned(), |said| format!("{said}\n\n{about}"));
-    response["description"] = said.into();
+    set(response, &["description"], said.into());
     response
+}
+
+/// Puts `value` where `path` leads from `object` on.
+fn set(object: &mut Value, path: &[&str], value: Value) {
+    let mut place = object;
+    for name in path {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        let Value::Object(members) = place else { return };
+        place = members.entry(*name).or_insert(Value::Null);
+    }
+    *place = value;
 }
 
 fn told(fault: &Fault) -> String {
