@@ -111,6 +111,21 @@ fn is_beyond_us(error: io::ErrorKind) -> bool {
     matches!(error, PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
 }
 
+/// Puts a file of `bytes` in the place of `path`, which its owner alone may read; it is durable, and whole, when this
+/// returns without an error.
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let staged = path.with_extension("tmp");
+    match disk.remove(&staged) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let file = disk.create(&staged, Readers::Owner)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync()?;
+    disk.rename(&staged, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new("/")))
+}
+
 /// The machine's own file systems.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FileSystem;

@@ -63,6 +63,7 @@
 //! | [`steplog::StepLog`], [`disk::Disk`] | a view's changes kept on disk for whoever needs them, and what writes them |
 //! | [`view::ViewStore`] | the rows that those changes come to, and pinned states of them |
 //! | [`connector::Running`], [`connector::Handle`] | a connector that is controlled while it runs: paused, resumed, reset |
+//! | [`egress::Stream`], [`connector::StreamConnector`] | a view as chunks for a client, and the place of one that comes back |
 //! | [`config`], [`cli`] | the program `cutover` |
 
 pub mod change;
@@ -75,6 +76,7 @@ pub mod daemon;
 pub mod digest;
 pub mod disk;
 mod drawing;
+pub mod egress;
 pub mod epoch;
 pub mod error;
 pub mod events;

@@ -137,7 +137,7 @@ pub(super) fn connector(name: &str) -> Value {
         "schema": "cutover.status/1", "name": name, "mode": "snapshot_and_follow", "uri": "lake/v",
         "state": "following", "since": 0, "health": "healthy", "trouble": null, "reset": null, "generation": 2,
         "cutover": 120, "last_step": 345, "source_step": 345, "lag_steps": 0, "lag_seconds": 0.0, "snapshot": null,
-        "place": {"acknowledged": 345, "when_full": "backpressure"}, "appends": 7, "rows": 1200, "bytes": 4096,
+        "place": {"acknowledged": 345, "when_full": "backpressure"}, "streams": null, "appends": 7, "rows": 1200, "bytes": 4096,
         "work": {
             "commits": {}, "commit_seconds": {"bounds": [], "counts": [], "sum": 0.0}, "conflicts": 0, "retries": {},
             "continuity_lost": {},
@@ -153,7 +153,7 @@ pub(super) fn pipelines_of(connectors: &[Value]) -> Value {
     json!([{"name": "p", "views": [{
         "name": "v", "source": "push", "materialized": true, "rows": 5000, "trouble": null, "refusal": null,
         "step_log": {"earliest": 100, "last": 345, "bytes": 1 << 20, "max_bytes": 8u64 << 30, "is_full": false, "backpressure_seconds": 0.0},
-        "connectors": connectors,
+        "streams": 0, "connectors": connectors,
     }]}])
 }
 

@@ -153,7 +153,7 @@ fn a_small_file_has_defaults() {
         }),
         key: vec![],
         columns: vec![],
-        delta: DeltaConfig {
+        destination: Destination::Delta(DeltaConfig {
             uri: "out/t".to_string(),
             layout: Layout::Changelog,
             compression: Compression::Zstd(1),
@@ -161,7 +161,7 @@ fn a_small_file_has_defaults() {
             partition_by: None,
             storage: BTreeMap::new(),
             properties: BTreeMap::new(),
-        },
+        }),
     };
     let view = ViewConfig {
         pipeline: "p".to_string(),
@@ -211,9 +211,12 @@ fn every_key_is_read_in_the_files_order() {
     assert_eq!(c.key, ["id"]);
     let columns: Vec<&str> = c.columns.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(columns, ["price", "id", "a_b"]);
-    assert_eq!((c.delta.compression, c.delta.target_file_size), (Compression::Zstd(5), 1_000_000));
-    assert_eq!(c.delta.storage["secret_access_key"].expose(), "canary-1");
-    assert_eq!(c.delta.properties["delta.logRetentionDuration"], "interval 90 days");
+    assert_eq!(
+        (c.delta().unwrap().compression, c.delta().unwrap().target_file_size),
+        (Compression::Zstd(5), 1_000_000)
+    );
+    assert_eq!(c.delta().unwrap().storage["secret_access_key"].expose(), "canary-1");
+    assert_eq!(c.delta().unwrap().properties["delta.logRetentionDuration"], "interval 90 days");
     let b = config.find("b").unwrap();
     assert_eq!((b.mode, b.heartbeat), (Mode::SnapshotAndFollow, Some(Duration::from_secs(60))));
     assert_eq!(config.find("v/a").unwrap().mode, Mode::Follow, "from the defaults");
@@ -315,7 +318,6 @@ fn what_this_version_lacks_is_said() {
             "source.postgres",
             format!("2:21: pipelines.p.source.postgres: {absent}; available: files, push"),
         ),
-        ("c.delta", "c.http", format!("4:35: pipelines.p.views.v.connectors.c.http: {absent}; available: delta")),
         (
             URI,
             "uri = \"a\"\nlayout = \"current\"\n",
@@ -397,7 +399,7 @@ fn what_is_missing_is_named_where_it_belongs() {
         "c.delta]\nuri = \"out/t\"",
         "c]",
         &[
-            "cutover.toml:4:33: pipelines.p.views.v.connectors.c: has no destination; add [pipelines.p.views.v.connectors.c.delta]",
+            "cutover.toml:4:33: pipelines.p.views.v.connectors.c: has no destination; add [pipelines.p.views.v.connectors.c.delta] or [pipelines.p.views.v.connectors.c.http]",
         ],
     );
 }
@@ -468,7 +470,7 @@ fn a_secret_shows_in_no_debug_output_and_in_no_error() {
     let set = "pipelines.p.views.v.connectors.c.delta.storage.user_agent=canary-e";
     let text = SMALL.replace(URI, &format!("uri = \"s3://lake/t\"\n{storage}"));
     let config = load_with(&text, &[set], &env).unwrap();
-    let exposed: Vec<&str> = config.connectors[0].delta.storage.values().map(Secret::expose).collect();
+    let exposed: Vec<&str> = config.connectors[0].delta().unwrap().storage.values().map(Secret::expose).collect();
     assert_eq!(exposed, ["canary-a", "canary-b", "canary-file", "canary-d", "canary-e"]);
     assert!(!format!("{config:?} {config:#?}").contains("canary"), "{config:?}");
 
@@ -553,7 +555,7 @@ proptest! {
         let set = format!("pipelines.p.views.v.connectors.c.delta.storage.region={raw}");
         let uri = "pipelines.p.views.v.connectors.c.delta.uri=s3://lake/t";
         match load_with(SMALL, &[uri, &set], &[]) {
-            Ok(config) => prop_assert!(config.connectors[0].delta.storage.contains_key("region")),
+            Ok(config) => prop_assert!(config.connectors[0].delta().unwrap().storage.contains_key("region")),
             Err(err) => prop_assert_eq!(err.kind(), ErrorKind::Config),
         }
     }

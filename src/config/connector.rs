@@ -7,7 +7,7 @@ use super::delta::{self, Tables};
 use super::section::{Field, Section};
 use super::source::Kind;
 use super::view::ViewPart;
-use super::{CommitBounds, ConnectorConfig, ConnectorName, step_log};
+use super::{CommitBounds, ConnectorConfig, ConnectorName, Destination, step_log};
 use crate::connector::OnContinuityLoss;
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
@@ -67,6 +67,18 @@ impl Common {
         }
     }
 
+    /// The keys that are written and mean something for a table only.
+    fn of_tables(self) -> impl Iterator<Item = &'static str> {
+        let written = [
+            ("on_existing", self.on_existing.is_some()),
+            ("schema_change", self.schema_change.is_some()),
+            ("commit", self.max_interval.is_some() || self.max_rows.is_some() || self.max_bytes.is_some()),
+            ("durability", self.durability.is_some()),
+            ("heartbeat", self.heartbeat.is_some()),
+        ];
+        written.into_iter().filter_map(|(key, is_written)| is_written.then_some(key))
+    }
+
     fn commit(self) -> CommitBounds {
         let default = CommitBounds::default();
         CommitBounds {
@@ -96,12 +108,28 @@ pub(super) fn read(
     defaults: &Defaults,
     tables: &mut Tables,
 ) -> Option<ConnectorConfig> {
-    let common = Common::read(&mut section).over(defaults.connector);
+    let own = Common::read(&mut section);
+    let common = own.over(defaults.connector);
     let reset = section.section("reset").map_or(defaults.reset, |reset| defaults.reset.overridden(reset));
     let when_full = section.field("when_full");
     section.misplaced("step_log", "is the view's; put it there, or write when_full here without it");
-    let delta = section.tagged("destination", &["delta"], &["http"]);
-    let delta = delta.and_then(|(_, f)| delta::read(name.as_ref(), f.section()?, from, tables));
+    let destination = section.tagged("destination", &["delta", "http"], &[]);
+    let is_http = matches!(destination, Some(("http", _)));
+    let destination = destination.and_then(|(tag, f)| match tag {
+        "http" => {
+            f.section()?.finish(&[]);
+            Some(Destination::Http)
+        }
+        _ => delta::read(name.as_ref(), f.section()?, from, tables).map(Destination::Delta),
+    });
+    let common = if is_http {
+        for key in own.of_tables() {
+            section.refuse(&format!("{key:?} is for tables, and [{}] has none; remove it", section.path_of("http")));
+        }
+        Common { mode: common.mode, on_continuity_loss: common.on_continuity_loss, ..Common::default() }
+    } else {
+        common
+    };
     let mode = common.mode.unwrap_or(Mode::SnapshotAndFollow);
     let on_existing = common.on_existing.unwrap_or(OnExisting::Error);
     let on_continuity_loss = common.on_continuity_loss.unwrap_or_default();
@@ -139,7 +167,7 @@ pub(super) fn read(
         source: from.source.config.clone()?,
         key: from.key.clone(),
         columns: from.columns.clone(),
-        delta: delta?,
+        destination: destination?,
     })
 }
 

@@ -192,3 +192,32 @@ fn combinations_that_lose_data_are_refused_when_they_are_read() {
         }
     }
 }
+
+#[test]
+fn a_connector_without_a_table_has_what_is_of_clients_and_nothing_of_tables() {
+    let read = |own: &str| {
+        let text = PUSHED.replace(
+            CONNECTOR,
+            &format!("[pipelines.p.views.v.connectors.c]\n{own}[pipelines.p.views.v.connectors.c.http]"),
+        );
+        load(&format!(
+            "{}[defaults.connector]\nschema_change = \"reload\"\nheartbeat = \"1s\"\n",
+            text.replace(URI, "")
+        ))
+    };
+    let found = read("mode = \"follow\"\n").unwrap().connectors.remove(0);
+    assert_eq!((found.destination, found.mode, found.heartbeat), (Destination::Http, Mode::Follow, None));
+    assert_eq!(found.schema_change, SchemaChange::Fail, "what is said of tables for all does not change it");
+    for key in [
+        "on_existing = \"error\"",
+        "schema_change = \"fail\"",
+        "commit.max_rows = 1",
+        "durability = \"none\"",
+        "heartbeat = \"1s\"",
+    ] {
+        let said = message(read(&format!("{key}\n")));
+        assert!(said.contains("is for tables") && said.lines().count() == 1, "{said}");
+    }
+    let said = message(read("[pipelines.p.views.v.connectors.c.delta]\nuri = \"t\"\n"));
+    assert!(said.contains("there is one destination"), "{said}");
+}

@@ -82,7 +82,7 @@ fn partition_columns_are_the_views() {
         SMALL.replace(CONNECTOR, &view).replace(URI, &format!("{URI}partition_by = {partition_by}\n"))
     };
     let columns = "columns = { id = \"bigint\", r = \"string\", x = \"double\" }";
-    let read = |text: &str| load(text).unwrap().connectors[0].delta.partition_by.clone();
+    let read = |text: &str| load(text).unwrap().connectors[0].delta().unwrap().partition_by.clone();
     assert_eq!(read(&with(columns, "[\"r\", \"id\"]")), Some(vec!["r".to_string(), "id".to_string()]));
     assert_eq!(read(&with("", "[\"anything\"]")), Some(vec!["anything".to_string()]));
     assert_eq!(read(&with(columns, "[]")), Some(vec![]));
@@ -106,7 +106,7 @@ fn partition_columns_are_the_views() {
 fn a_url_may_name_a_container_and_a_path_may_hold_anything() {
     for uri in ["abfss://container@account.dfs.core.windows.net/t", "out/what?", "out/a:b@c", "s3://lake/a@b:c"] {
         let config = load(&SMALL.replace("out/t", uri)).unwrap();
-        assert_eq!(config.connectors[0].delta.uri, uri);
+        assert_eq!(config.connectors[0].delta().unwrap().uri, uri);
     }
 }
 

@@ -214,7 +214,26 @@ pub struct ConnectorConfig {
     /// The view's columns in the file's order; empty when the file names none.
     pub columns: Vec<(String, DataType)>,
     /// Where the rows go.
-    pub delta: DeltaConfig,
+    pub destination: Destination,
+}
+
+/// Where rows go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Into a Delta table.
+    Delta(DeltaConfig),
+    /// To a client that asks for them over HTTP.
+    Http,
+}
+
+impl ConnectorConfig {
+    /// The table; `None` where there is another destination.
+    pub fn delta(&self) -> Option<&DeltaConfig> {
+        match &self.destination {
+            Destination::Delta(delta) => Some(delta),
+            Destination::Http => None,
+        }
+    }
 }
 
 /// A directory of snapshot and change files.

@@ -77,7 +77,7 @@ fn an_override_is_toml_where_it_can_be_and_a_string_where_one_is_wanted() {
     let env = [("HOST", "h"), ("CUTOVER__PIPELINES__P__VIEWS__V__CONNECTORS__C__DELTA__STORAGE__ACCESS_KEY_ID", "007")];
     let config = load_with(SMALL, &sets, &env).unwrap();
     let c = &config.connectors[0];
-    let storage: Vec<(&str, &str)> = c.delta.storage.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
+    let storage: Vec<(&str, &str)> = c.delta().unwrap().storage.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(
         storage,
         [
@@ -88,8 +88,8 @@ fn an_override_is_toml_where_it_can_be_and_a_string_where_one_is_wanted() {
             ("user_agent", "123 # 4")
         ]
     );
-    assert_eq!(c.delta.properties["delta.appendOnly"], "true");
-    assert_eq!(c.delta.target_file_size, 65_536);
+    assert_eq!(c.delta().unwrap().properties["delta.appendOnly"], "true");
+    assert_eq!(c.delta().unwrap().target_file_size, 65_536);
     assert_eq!(c.key, ["a", "b"]);
     assert_eq!(c.mode, Mode::Follow);
 }
@@ -149,7 +149,7 @@ fn references_are_replaced_in_strings_and_placed_when_they_fail() {
     let text = SMALL.replace("\"feed\"", "\"${env:ROOT:-/data}/${env:NAME}\"").replace("out/t", "$${x}");
     let config = load_with(&text, &[], &[("NAME", "${env:ROOT}")]).unwrap();
     assert_eq!(files(&config.connectors[0]).path, PathBuf::from("/data/${env:ROOT}"));
-    assert_eq!(config.connectors[0].delta.uri, "${x}");
+    assert_eq!(config.connectors[0].delta().unwrap().uri, "${x}");
     check(
         "\"feed\"",
         "\"${env:NONE}${file:none}\"",

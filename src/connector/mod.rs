@@ -1,4 +1,4 @@
-//! One view delivered to one table: the only place that joins a source to a sink.
+//! One view delivered to one table, or kept for one client: the only place that joins a source to a sink.
 
 mod breaker;
 mod control;
@@ -10,6 +10,7 @@ mod pump;
 mod reset;
 mod schema_change;
 mod status;
+mod stream;
 mod trail;
 
 use std::sync::Arc;
@@ -20,12 +21,13 @@ use tokio::sync::{mpsc, watch};
 pub use self::breaker::{Backoff, BreakerSettings};
 use self::control::Command;
 pub(crate) use self::control::jitter;
-pub use self::control::{Accepted, ControlSettings, Handle, OnContinuityLoss, Refusal, ResetRequest, Running};
+pub use self::control::{Accepted, ControlSettings, Handle, OnContinuityLoss, Refusal, ResetRequest, Running, Work};
 pub use self::journal::{BreakerRule, Reloaded, ResetRecord, ResetState, Trigger};
 pub use self::moment::BootId;
 use self::pump::Pump;
 pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
 pub use self::status::{Pace, Phase, Status, Trouble};
+pub use self::stream::{StreamConnector, StreamSettings};
 pub use self::trail::{Append, Occurrence, Trail, What};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};

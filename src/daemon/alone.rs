@@ -42,7 +42,7 @@ impl Alone {
     /// The connector that `config` describes.
     pub async fn connector(&self, config: &ConnectorConfig) -> Result<Connector> {
         let (source, poll_interval) = match &config.source {
-            SourceConfig::Files(files) => (build::files_source(config, files)?, files.poll_interval),
+            SourceConfig::Files(files) => (build::files_of(config, files)?, files.poll_interval),
             SourceConfig::Push => {
                 let key = (config.name.pipeline().to_string(), config.name.view().to_string());
                 let missing = || Error::internal(format!("{}: its view was not opened", config.name));

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 
 use crate::clock::World;
 use crate::config::{ConnectorConfig, FilesConfig, ViewConfig};
 use crate::connector::{Connector, ConnectorSettings};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files::FileSettings;
 use crate::log::{Access, Location};
 use crate::schema::View;
@@ -18,14 +18,19 @@ use crate::source::files::{FilesSettings, FilesSource};
 /// How often an idle view that is pushed is asked again.
 pub(super) const PUSH_POLL: Duration = Duration::from_millis(50);
 
-/// The directory of files that feeds the connector `config`.
-pub(super) fn files_source(config: &ConnectorConfig, files: &FilesConfig) -> Result<Box<dyn Source>> {
+/// The directory of files that feeds the view `view`, with the key and the columns that the configuration names.
+pub(super) fn files_source(
+    view: &str,
+    key: &[String],
+    columns: &[(String, DataType)],
+    files: &FilesConfig,
+) -> Result<Box<dyn Source>> {
     Ok(Box::new(FilesSource::new(FilesSettings {
         path: files.path.clone(),
         id: files.id.clone(),
-        view: config.name.view().to_string(),
-        key: config.key.clone(),
-        columns: config.columns.clone(),
+        view: view.to_string(),
+        key: key.to_vec(),
+        columns: columns.to_vec(),
         fold_memory: FilesSettings::FOLD_MEMORY,
     })?))
 }
@@ -36,28 +41,39 @@ pub(super) fn view(config: &ViewConfig) -> Result<View> {
     View::new(&config.name, &Schema::new(fields), config.key.clone())
 }
 
-/// The connector that `config` describes, from `source`, which is asked again after `poll_interval` when it is idle.
+/// The files that feed the connector `config`.
+pub(super) fn files_of(config: &ConnectorConfig, files: &FilesConfig) -> Result<Box<dyn Source>> {
+    files_source(config.name.view(), &config.key, &config.columns, files)
+}
+
+/// The connector to a table that `config` describes, from `source`, which is asked again after `poll_interval` when it is idle.
 pub(super) fn connector(
     config: &ConnectorConfig,
     source: Box<dyn Source>,
     poll_interval: Duration,
     world: &World,
 ) -> Result<Connector> {
+    let Some(delta) = config.delta() else {
+        return Err(Error::refused(format!(
+            "{} has no table: its client comes to a daemon for the changes; run one, without --once and --until-step, or ask it",
+            config.name
+        )));
+    };
     let access = Access::Write(config.durability);
-    let location = Location::open_with(&config.delta.uri, access, &config.delta.storage_options())?;
+    let location = Location::open_with(&delta.uri, access, &delta.storage_options())?;
     let settings = ConnectorSettings {
         sink: SinkSettings {
             mode: config.mode,
-            layout: config.delta.layout,
+            layout: delta.layout,
             on_existing: config.on_existing,
             schema_change: config.schema_change,
             files: FileSettings {
-                compression: config.delta.compression,
-                target_file_size: config.delta.target_file_size,
+                compression: delta.compression,
+                target_file_size: delta.target_file_size,
                 ..FileSettings::default()
             },
-            partition_by: config.delta.partition_by.clone(),
-            properties: config.delta.properties.clone(),
+            partition_by: delta.partition_by.clone(),
+            properties: delta.properties.clone(),
             ..SinkSettings::new(config.name.to_string(), source.fingerprint())
         },
         commit: config.commit,

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 const LOCK: &str = "lock";
 /// So many looks of others may come in between.
 const LOOKS: u32 = 1000;
+const EGRESS: &str = "egress.json";
 
 /// A data directory that this process holds.
 #[derive(Debug)]
@@ -76,6 +77,16 @@ impl DataDirectory {
     /// Where a connector keeps its journal; the directory is there.
     pub(super) fn journal(&self, name: &ConnectorName) -> Result<PathBuf> {
         self.place(&["connectors", name.pipeline(), name.view(), name.connector()])
+    }
+
+    /// Where the streams of a view keep their generation; the directory above is there.
+    pub(super) fn egress(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
+        Ok(self.place(&["views", pipeline, view])?.join(EGRESS))
+    }
+
+    /// Where the streams of a connector keep their generation, and its client's place; the directory above is there.
+    pub(super) fn egress_of(&self, name: &ConnectorName) -> Result<PathBuf> {
+        Ok(self.journal(name)?.join(EGRESS))
     }
 
     /// Where the daemon itself keeps what it must not forget.

@@ -1,10 +1,10 @@
 //! One connector of a daemon.
 
 use std::sync::Mutex as Lock;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::build;
 use super::directory::DataDirectory;
@@ -12,8 +12,10 @@ use super::report::{ConnectorReport, Lag};
 use super::teller::{Teller, Telling};
 use super::views::PushedView;
 use crate::clock::World;
-use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
-use crate::connector::{BootId, ControlSettings, Handle, Phase, Running};
+use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
+use crate::connector::{BootId, ControlSettings, Handle, Phase, Running, Status, StreamConnector, StreamSettings};
+use crate::disk::FileSystem;
+use crate::egress::Book;
 use crate::error::{Error, Result};
 use crate::step::Step;
 
@@ -21,6 +23,8 @@ use crate::step::Step;
 pub(super) struct Member {
     pub(super) config: ConnectorConfig,
     running: Result<(Handle, Mutex<Option<Running>>)>,
+    /// How far its client is, where it has one.
+    book: Option<Arc<Book>>,
     lag: Lock<Lag>,
     telling: Telling,
 }
@@ -35,7 +39,10 @@ impl Member {
         world: &World,
         teller: &Teller,
     ) -> Self {
-        let running = started(&config, view, directory, boot, world).await;
+        let (book, running) = match started(&config, view, directory, boot, world).await {
+            Ok((running, book)) => (book, Ok(running)),
+            Err(e) => (None, Err(e)),
+        };
         let running = running.map(|r| (r.handle(), Mutex::new(Some(r)))).inspect_err(|e| {
             tracing::error!(event = "connector_failed", connector = %config.name, error = %e, "a connector cannot be started");
             teller.connector_failed(&config.name, e);
@@ -44,12 +51,26 @@ impl Member {
             Ok((handle, _)) => teller.connector(&config.name, handle.status()),
             Err(_) => Telling::default(),
         };
-        Self { config, running, lag: Lock::default(), telling }
+        Self { config, running, book, lag: Lock::default(), telling }
     }
 
     /// By which it is controlled, or why it was not started.
     pub(super) fn handle(&self) -> Result<Handle, &Error> {
         self.running.as_ref().map(|(handle, _)| handle.clone())
+    }
+
+    /// What is shown of it, as it changes; an error where it was not started.
+    pub(super) fn status(&self) -> Result<watch::Receiver<Status>> {
+        let broken = |e: &Error| {
+            let said = format!("the connector {} could not be started: {}", self.config.name, e.message());
+            Error::new(e.kind(), said)
+        };
+        self.handle().map(|handle| handle.status()).map_err(broken)
+    }
+
+    /// How far its client is; `None` where it delivers to a table, or was not started.
+    pub(super) fn book(&self) -> Option<&Arc<Book>> {
+        self.book.as_ref()
     }
 
     pub(super) fn is_of(&self, view: &ViewConfig) -> bool {
@@ -72,7 +93,12 @@ impl Member {
         let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.running {
             Ok((handle, _)) => {
-                ConnectorReport::of(&self.config, &handle.status().borrow(), view, &mut lag, &*world.clock)
+                let report =
+                    ConnectorReport::of(&self.config, &handle.status().borrow(), view, &mut lag, &*world.clock);
+                match &self.book {
+                    Some(book) => report.sent(book),
+                    None => report,
+                }
             }
             Err(error) => ConnectorReport::failed(&self.config, error),
         }
@@ -95,13 +121,12 @@ async fn started(
     directory: &DataDirectory,
     boot: &BootId,
     world: &World,
-) -> Result<Running> {
+) -> Result<(Running, Option<Arc<Book>>)> {
     let (source, poll_interval) = match (&config.source, view) {
-        (SourceConfig::Files(files), _) => (build::files_source(config, files)?, files.poll_interval),
+        (SourceConfig::Files(files), _) => (build::files_of(config, files)?, files.poll_interval),
         (SourceConfig::Push, Some(view)) => (view.attach(config).await?, build::PUSH_POLL),
         (SourceConfig::Push, None) => return Err(Error::internal(format!("{}: its view was not opened", config.name))),
     };
-    let connector = build::connector(config, source, poll_interval, world)?;
     let settings = ControlSettings {
         directory: directory.journal(&config.name)?,
         boot: boot.clone(),
@@ -109,7 +134,18 @@ async fn started(
         breaker: config.breaker,
         backoff: config.backoff,
     };
-    Running::start(connector, settings)
+    match config.destination {
+        Destination::Delta(_) => {
+            let connector = build::connector(config, source, poll_interval, world)?;
+            Ok((Running::start(connector, settings)?, None))
+        }
+        Destination::Http => {
+            let book = Arc::new(Book::open(directory.egress_of(&config.name)?, Arc::new(FileSystem))?);
+            let stream = StreamSettings { name: config.name.to_string(), mode: config.mode, poll_interval };
+            let connector = StreamConnector::new(stream, source, Arc::clone(&book), world.clone());
+            Ok((Running::start(connector, settings)?, Some(book)))
+        }
+    }
 }
 
 /// So long may a connector be behind without a commit until that is unhealthy.

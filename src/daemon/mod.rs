@@ -9,6 +9,7 @@ mod directory;
 mod file;
 mod member;
 mod report;
+mod streams;
 mod teller;
 mod views;
 mod work;
@@ -31,6 +32,8 @@ use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
 };
+use self::streams::Streams;
+pub use self::streams::{EgressRefusal, EgressRequest, Outflow};
 use self::teller::Teller;
 pub use self::views::Pushed;
 use self::views::PushedView;
@@ -38,8 +41,10 @@ pub use self::work::{CommitsReport, DurationsReport, WorkReport};
 use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig, WebhookConfig};
 use crate::connector::{BootId, Handle, Phase};
+use crate::egress::{Page, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{About, Events, Kind};
+use crate::generation::Generation;
 use crate::ingest::{self, Format};
 use crate::step::Step;
 use crate::steplog::At;
@@ -55,6 +60,8 @@ pub type Load = Arc<dyn Fn() -> Result<Config> + Send + Sync>;
 struct State {
     config: Arc<Config>,
     views: BTreeMap<(String, String), Arc<PushedView>>,
+    /// Of every view.
+    streams: BTreeMap<(String, String), Arc<Streams>>,
     members: BTreeMap<ConnectorName, Arc<Member>>,
 }
 
@@ -128,7 +135,8 @@ impl Daemon {
         let directory = DataDirectory::take(&server.data_dir)?;
         let boot = BootId::of_machine(&world.ids);
         let empty = Config { server: server.clone(), views: Vec::new(), connectors: Vec::new() };
-        let state = State { config: Arc::new(empty), views: BTreeMap::new(), members: BTreeMap::new() };
+        let (views, streams) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { config: Arc::new(empty), views, streams, members: BTreeMap::new() };
         let limits = server.ingress;
         let events = Events::open(directory.path(), &world)?;
         let teller = Teller::List(Arc::clone(&events), world.clone());
@@ -224,7 +232,8 @@ impl Daemon {
             let pushed = state.views.get(&(view.pipeline.clone(), view.name.clone()));
             let connectors = state.members.values().filter(|m| m.is_of(view));
             let connectors = connectors.map(|m| m.report(pushed.map(|v| &**v), &self.world)).collect();
-            let report = ViewReport::of(view, pushed.map(|v| &**v), connectors);
+            let streams = state.streams.get(&(view.pipeline.clone(), view.name.clone())).map_or(0, |s| s.count());
+            let report = ViewReport::of(view, pushed.map(|v| &**v), streams, connectors);
             if let Some(pipeline) = pipelines.iter_mut().find(|p| p.name == view.pipeline) {
                 pipeline.views.push(report);
             }
@@ -272,6 +281,45 @@ impl Daemon {
         Some(pushed.push(body, format, at, self.limits).await)
     }
 
+    /// A stream of a view, whatever its source; `None` where the view is unknown.
+    pub async fn egress(
+        &self,
+        pipeline: &str,
+        view: &str,
+        request: &EgressRequest,
+    ) -> Option<Result<Outflow, EgressRefusal>> {
+        let (streams, member) = self.streams(pipeline, view, request.connector.as_deref())?;
+        Some(match (&request.connector, member) {
+            (None, _) => streams.anonymous(request).await,
+            (Some(_), Some(member)) => streams.of_connector(&member, request).await,
+            (Some(name), None) => Err(EgressRefusal::NoConnector(name.clone())),
+        })
+    }
+
+    /// The client of a connector without a table has the view at a step, by a chunk of this number; how far it is then.
+    /// `None` where the connector is unknown.
+    pub async fn acknowledge(
+        &self,
+        name: &ConnectorName,
+        generation: Generation,
+        place: Place,
+    ) -> Option<Result<Page, EgressRefusal>> {
+        let (streams, member) = self.streams(name.pipeline(), name.view(), Some(name.connector()))?;
+        Some(streams.acknowledge(&*member?, generation, place).await)
+    }
+
+    fn streams(
+        &self,
+        pipeline: &str,
+        view: &str,
+        connector: Option<&str>,
+    ) -> Option<(Arc<Streams>, Option<Arc<Member>>)> {
+        let state = self.read();
+        let streams = Arc::clone(state.streams.get(&(pipeline.to_string(), view.to_string()))?);
+        let name = connector.and_then(|connector| ConnectorName::new(pipeline, view, connector).ok());
+        Some((streams, name.and_then(|name| state.members.get(&name).cloned())))
+    }
+
     /// Whether each connector's commit holds the step that `token` names. One in mode `snapshot` is not asked once it is
     /// complete: it takes no changes.
     pub fn completion(&self, pipeline: &str, token: &str) -> Completion {
@@ -306,10 +354,12 @@ impl Daemon {
     pub async fn stop(&self) -> Result<()> {
         let mut life = self.changing.lock().await;
         *life = Life::Stopped;
-        let (views, members) = {
+        let (views, streams, members) = {
             let mut state = self.write();
-            (std::mem::take(&mut state.views), std::mem::take(&mut state.members))
+            let State { views, streams, members, .. } = &mut *state;
+            (std::mem::take(views), std::mem::take(streams), std::mem::take(members))
         };
+        join_all(streams.values().map(|s| s.close())).await;
         let ends = join_all(members.into_values().map(|m| async move { m.stop().await })).await;
         let closed = join_all(views.into_values().map(|v| async move { v.close().await })).await;
         self.teller.tell(Kind::DaemonStopped, About::default(), json!({}));
@@ -374,6 +424,13 @@ impl Daemon {
             }
         }
 
+        let streams_before = self.read().streams.clone();
+        let leaving = streams_before.iter().filter(|((pipeline, name), _)| !is_same_view(pipeline, name));
+        join_all(leaving.map(async |(key, streams)| {
+            streams.close().await;
+            self.write().streams.remove(key);
+        }))
+        .await;
         for ((pipeline, name), view) in &views_before {
             if !is_same_view(pipeline, name)
                 && let Err(error) = view.close().await
@@ -396,6 +453,15 @@ impl Daemon {
             }
         }
 
+        for view in &config.views {
+            let key = (view.pipeline.clone(), view.name.clone());
+            let mut state = self.write();
+            if !state.streams.contains_key(&key) {
+                let pushed = state.views.get(&key).cloned();
+                let streams = Streams::open(view.clone(), pushed, &self.directory, &self.world);
+                state.streams.insert(key, Arc::new(streams));
+            }
+        }
         for connector in config.connectors.iter().filter(|c| !is_kept(c)) {
             let key = (connector.name.pipeline().to_string(), connector.name.view().to_string());
             let view = self.read().views.get(&key).cloned();

@@ -1,5 +1,6 @@
 //! What an operator sees of a daemon, as REST and command line show it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -9,9 +10,10 @@ use super::member::patience;
 use super::views::PushedView;
 use super::work::WorkReport;
 use crate::clock::Clock;
-use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
+use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
 use crate::continuity::stamp::Mode;
+use crate::egress::Book;
 use crate::error::Error;
 use crate::step::Step;
 
@@ -65,12 +67,20 @@ pub struct ViewReport {
     pub refusal: Option<String>,
     /// The step log; of a pushed view.
     pub step_log: Option<StepLogReport>,
+    /// How many streams of it are open that are no connector's.
+    #[serde(default)]
+    pub streams: u64,
     /// Its connectors.
     pub connectors: Vec<ConnectorReport>,
 }
 
 impl ViewReport {
-    pub(super) fn of(config: &ViewConfig, pushed: Option<&PushedView>, connectors: Vec<ConnectorReport>) -> Self {
+    pub(super) fn of(
+        config: &ViewConfig,
+        pushed: Option<&PushedView>,
+        streams: u64,
+        connectors: Vec<ConnectorReport>,
+    ) -> Self {
         let standing = pushed.and_then(PushedView::standing);
         Self {
             name: config.name.clone(),
@@ -87,6 +97,7 @@ impl ViewReport {
                 is_full: s.is_full,
                 backpressure_seconds: s.backpressure.as_secs_f64(),
             }),
+            streams,
             connectors,
         }
     }
@@ -137,7 +148,7 @@ pub struct ConnectorReport {
     /// `follow`, `snapshot_and_follow` or `snapshot`.
     #[schemars(with = "Mode")]
     pub mode: String,
-    /// The table.
+    /// The table, or the path at which its client asks for the stream.
     #[schemars(example = &"s3://lake/prices")]
     pub uri: String,
     /// What it is doing.
@@ -167,11 +178,13 @@ pub struct ConnectorReport {
     pub snapshot: Option<SnapshotReport>,
     /// Its place in the step log; absent where it keeps none.
     pub place: Option<PlaceReport>,
-    /// Appends since the start of the daemon.
+    /// How many streams its client has open; of one that has no table.
+    pub streams: Option<u64>,
+    /// Appends, or chunks that were sent, since the start of the daemon.
     pub appends: u64,
-    /// Rows appended since.
+    /// Rows appended or sent since.
     pub rows: u64,
-    /// Bytes appended since.
+    /// Bytes appended or sent since.
     pub bytes: u64,
     /// All that it did since.
     pub work: WorkReport,
@@ -294,6 +307,18 @@ impl ConnectorReport {
         }
     }
 
+    /// The same of one whose client has streams.
+    pub(super) fn sent(self, book: &Book) -> Self {
+        let sent = book.sent();
+        Self {
+            streams: Some(book.streams()),
+            appends: sent.chunks.load(Ordering::Relaxed),
+            rows: sent.rows.load(Ordering::Relaxed),
+            bytes: sent.bytes.load(Ordering::Relaxed),
+            ..self
+        }
+    }
+
     /// One that could not be started.
     pub(super) fn failed(config: &ConnectorConfig, error: &Error) -> Self {
         let trouble = TroubleReport {
@@ -310,7 +335,13 @@ impl ConnectorReport {
             schema: SCHEMA.to_string(),
             name: config.name.to_string(),
             mode: config.mode.to_string(),
-            uri: config.delta.uri.clone(),
+            uri: match &config.destination {
+                Destination::Delta(delta) => delta.uri.clone(),
+                Destination::Http => {
+                    let name = &config.name;
+                    format!("/v1/pipelines/{}/egress/{}?connector={}", name.pipeline(), name.view(), name.connector())
+                }
+            },
             state: Phase::Failed.to_string(),
             since: None,
             health: Health::Unhealthy,
@@ -324,6 +355,7 @@ impl ConnectorReport {
             lag_seconds: None,
             snapshot: None,
             place: None,
+            streams: None,
             appends: 0,
             rows: 0,
             bytes: 0,

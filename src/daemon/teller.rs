@@ -32,7 +32,9 @@ pub(super) enum Teller {
 
 /// The task that tells of one connector or view; it ends with what it tells of.
 #[derive(Default)]
-pub(super) struct Telling(Mutex<Option<(JoinHandle<()>, Arc<dyn Clock>)>>);
+pub(super) struct Telling(Mutex<Option<Task>>);
+
+type Task = (JoinHandle<()>, Arc<dyn Clock>);
 
 impl Telling {
     fn of(task: JoinHandle<()>, clock: &Arc<dyn Clock>) -> Self {

@@ -111,6 +111,17 @@ impl PushedView {
         Ok(Box::new(live.source(config.name.connector())))
     }
 
+    /// The view as the source of a stream: of the connector `config`, or of nobody for whom anything is kept.
+    pub(super) async fn reader(&self, config: Option<&ConnectorConfig>) -> Result<Box<dyn Source>> {
+        let live = self.live.read().await;
+        let live = live.as_ref().map_err(|why| self.failed(why))?;
+        let source = match config {
+            Some(config) => live.source(config.name.connector()),
+            None => live.anonymous_source(),
+        };
+        Ok(Box::new(source.among_many()))
+    }
+
     /// Lets go of what a connector that is gone kept.
     pub(super) async fn detach(&self, connector: &str) -> Result<()> {
         match &*self.live.read().await {

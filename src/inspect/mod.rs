@@ -5,7 +5,6 @@ pub mod changes;
 mod data_file;
 mod history;
 mod in_order;
-pub mod json_rows;
 mod show;
 pub mod staged;
 pub mod state;
@@ -17,6 +16,7 @@ pub use show::{Shown, show};
 pub use verify::{Repair, Report, RowsRead, Trusted, Verdict, verify, verify_deep};
 
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::json::rows as json_rows;
 use crate::log::{Listing, Log};
 
 /// The listing of a log, which must be there.

@@ -5,6 +5,7 @@ mod entries;
 mod misplaced;
 mod record;
 mod room;
+pub mod rows;
 mod value;
 
 pub(crate) use column::null_width;

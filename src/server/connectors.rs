@@ -269,7 +269,7 @@ pub(super) fn handle(daemon: &Daemon, name: &ConnectorName) -> Answer<Handle> {
     handle.map_err(|error| Problem::from(error).next(format!("cutover status {name}")))
 }
 
-fn no_such(daemon: &Daemon, name: &ConnectorName) -> Problem {
+pub(super) fn no_such(daemon: &Daemon, name: &ConnectorName) -> Problem {
     let pipelines = daemon.pipelines();
     let names = pipelines.iter().flat_map(|p| &p.views).flat_map(|v| &v.connectors).map(|c| c.name.as_str());
     nothing_called("connector", &name.to_string(), nearest(&name.to_string(), names))

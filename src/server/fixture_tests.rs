@@ -17,7 +17,9 @@ use tokio::task::JoinHandle;
 use super::answers::Judged;
 use super::{Bounds, Server, door, router};
 use crate::clock::World;
-use crate::config::{Config, ConnectorConfig, ConnectorName, DeltaConfig, ServerConfig, SourceConfig, ViewConfig};
+use crate::config::{
+    Config, ConnectorConfig, ConnectorName, DeltaConfig, Destination, ServerConfig, SourceConfig, ViewConfig,
+};
 use crate::connector::{Backoff, BreakerSettings, CommitBounds, OnContinuityLoss, Status};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
@@ -62,7 +64,7 @@ pub(super) fn connector(name: &str, mode: Mode, home: &Path) -> ConnectorConfig 
         source: SourceConfig::Push,
         key: view.key,
         columns: view.columns,
-        delta: DeltaConfig {
+        destination: Destination::Delta(DeltaConfig {
             uri: home.join(name).display().to_string(),
             layout: Layout::Changelog,
             compression: Compression::Snappy,
@@ -70,14 +72,28 @@ pub(super) fn connector(name: &str, mode: Mode, home: &Path) -> ConnectorConfig 
             partition_by: None,
             storage: Default::default(),
             properties: Default::default(),
-        },
+        }),
+    }
+}
+
+/// A connector of the view to a client.
+pub(super) fn client_of(name: &str, mode: Mode) -> ConnectorConfig {
+    ConnectorConfig { destination: Destination::Http, ..connector(name, mode, Path::new("nowhere")) }
+}
+
+/// The table of a connector that has one.
+pub(super) fn table(connector: &mut ConnectorConfig) -> &mut DeltaConfig {
+    match &mut connector.destination {
+        Destination::Delta(delta) => delta,
+        Destination::Http => panic!("a connector to a table"),
     }
 }
 
 /// `connector`, with a table on a store where nobody answers.
 pub(super) fn unreachable(mut connector: ConnectorConfig) -> ConnectorConfig {
     use crate::config::Secret;
-    connector.delta.uri = "s3://nowhere/table".into();
+    let delta = table(&mut connector);
+    delta.uri = "s3://nowhere/table".into();
     let options = [
         ("endpoint", "http://127.0.0.1:1"),
         ("allow_http", "true"),
@@ -85,7 +101,7 @@ pub(super) fn unreachable(mut connector: ConnectorConfig) -> ConnectorConfig {
         ("access_key_id", "a"),
         ("secret_access_key", "b"),
     ];
-    connector.delta.storage = options.map(|(key, value)| (key.to_owned(), Secret::new(value))).into();
+    delta.storage = options.map(|(key, value)| (key.to_owned(), Secret::new(value))).into();
     connector
 }
 

@@ -86,11 +86,17 @@ impl Query {
         self.get(key).ok_or_else(|| Problem::bad_request(format!("the query lacks the key {key:?}")))
     }
 
+    /// The whole number that `key` has, which is called `what`.
+    pub(super) fn whole(&self, key: &str, what: &str) -> Answer<Option<u64>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let refused = || Problem::bad_request(format!("{key}={value:?} is no {what}: that is a whole number"));
+        whole(value).map(Some).ok_or_else(refused)
+    }
+
     /// The step that `key` names.
     pub(super) fn step(&self, key: &str) -> Answer<Option<Step>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let is_whole = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
-        let step = value.parse().ok().filter(|_| is_whole).and_then(|n| Step::new(n).ok());
+        let step = whole(value).and_then(|n| Step::new(n).ok());
         step.map(Some).ok_or_else(|| {
             Problem::bad_request(format!(
                 "{key}={value:?} is no step: a step is a whole number from 0 to {}",
@@ -112,6 +118,11 @@ impl Query {
     }
 }
 
+fn whole(text: &str) -> Option<u64> {
+    let is_whole = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| is_whole)
+}
+
 /// A request that says nothing but its path.
 pub(super) struct Bare;
 
@@ -129,7 +140,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Bare {
 }
 
 /// Whether a body follows.
-fn has_body(headers: &HeaderMap) -> bool {
+pub(super) fn has_body(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes().iter().any(|b| *b != b'0'))
 }

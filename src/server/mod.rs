@@ -8,6 +8,7 @@ mod call;
 mod calls;
 mod connectors;
 mod door;
+mod egress;
 mod events;
 mod health;
 mod ingress;
@@ -51,6 +52,10 @@ struct Bounds {
     requests: usize,
     /// The bytes that those take together, in requests of the largest size.
     largest: u64,
+    /// Streams at once.
+    streams: usize,
+    /// What a stream's chunks aim at.
+    egress: crate::egress::Bounds,
     /// Listeners to events at once.
     listeners: usize,
     /// How long a listener hears nothing, at most.
@@ -66,6 +71,8 @@ impl Default for Bounds {
             head: 16 << 10,
             requests: 64,
             largest: 4,
+            streams: 128,
+            egress: crate::egress::Bounds::default(),
             listeners: 64,
             silence: Duration::from_secs(15),
         }
@@ -83,6 +90,8 @@ struct Server {
     slots: Arc<Semaphore>,
     /// What those may take, in KiB.
     room: Arc<Semaphore>,
+    /// One for each stream.
+    streams: Arc<Semaphore>,
     /// One for each listener to events.
     seats: Arc<Semaphore>,
     /// Whether answers without an end are to end.
@@ -100,6 +109,7 @@ impl Server {
             bounds,
             slots: Arc::new(Semaphore::new(bounds.requests)),
             room: Arc::new(Semaphore::new(room)),
+            streams: Arc::new(Semaphore::new(bounds.streams)),
             seats: Arc::new(Semaphore::new(bounds.listeners)),
             stop: watch::Sender::new(false),
         }
@@ -136,6 +146,7 @@ fn calls() -> Calls {
         .get("/v1/pipelines/{p}", pipelines::one, &pipelines::ONE)
         .get("/v1/pipelines/{p}/completion_status", pipelines::completion_status, &pipelines::COMPLETION_STATUS)
         .post("/v1/pipelines/{p}/ingress/{v}", ingress::push, &ingress::PUSH)
+        .post("/v1/pipelines/{p}/egress/{v}", egress::pull, &egress::PULL)
         .get(&connector(""), connectors::status, &connectors::STATUS)
         .also(&connector("/status"))
         .put(&connector(""), connectors::put, &connectors::PUT)
@@ -145,6 +156,7 @@ fn calls() -> Calls {
         .get(&connector("/holds"), connectors::holds, &connectors::HOLDS)
         .post(&connector("/pause"), connectors::pause, &connectors::PAUSE)
         .post(&connector("/resume"), connectors::resume, &connectors::RESUME)
+        .post(&connector("/acknowledge"), egress::acknowledge, &egress::ACKNOWLEDGE)
         .post(&connector("/reset"), resets::ask, &resets::ASK)
         .also("/pipeline/{p}/views/{v}/connectors/{c}/reset")
         .get(&connector("/resets"), resets::all, &resets::ALL)
@@ -174,6 +186,9 @@ mod answers;
 #[cfg(test)]
 #[path = "attempts_tests.rs"]
 mod attempts_tests;
+#[cfg(test)]
+#[path = "egress_tests.rs"]
+mod egress_tests;
 #[cfg(test)]
 #[path = "events_tests.rs"]
 mod events_tests;

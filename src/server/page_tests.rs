@@ -18,7 +18,8 @@ async fn page(served: &Served, path: &str, token: Option<&str>) -> (StatusCode, 
 #[tokio::test]
 async fn the_page_shows_each_connector_and_lets_nobody_else_in() {
     let served = Served::with(Bounds::default(), |config, home| {
-        config.connectors[0].delta.uri = home.join("<img src=x onerror=alert(1)>").display().to_string();
+        super::fixture::table(&mut config.connectors[0]).uri =
+            home.join("<img src=x onerror=alert(1)>").display().to_string();
     })
     .await;
     served.until(|status| status.phase == Phase::Following).await;

@@ -232,7 +232,7 @@ async fn metrics_have_a_number_for_all_that_is_known() {
     let served = Served::with(Bounds::default(), |config, home| {
         let mut broken = connector("broken", Mode::SnapshotAndFollow, home);
         std::fs::write(home.join("file"), "no directory").unwrap();
-        broken.delta.uri = home.join("file/table").display().to_string();
+        super::fixture::table(&mut broken).uri = home.join("file/table").display().to_string();
         config.connectors.push(broken);
     })
     .await;

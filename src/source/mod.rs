@@ -63,6 +63,13 @@ pub trait Source: Send {
     /// The next changes after step `after`, in the columns of `view`.
     async fn changes(&mut self, after: Step, view: &View) -> Result<Next>;
 
+    /// Completes when there are changes after step `after`. A source that cannot tell never completes; whoever waits asks
+    /// for changes again after a while.
+    async fn more(&mut self, after: Step) -> Result<()> {
+        let _ = after;
+        std::future::pending().await
+    }
+
     /// A table of this very history has `step`, which is after all that the source has: the source lost steps, and those that
     /// it numbers from here on are others. One that can tell histories apart begins another.
     async fn lost(&mut self, step: Step) -> Result<()> {
@@ -81,6 +88,13 @@ pub struct Position {
     pub earliest: Option<Step>,
     /// The last step that the source names at all, a hole before it or not; `None` when it is empty.
     pub latest: Option<Step>,
+}
+
+impl Position {
+    /// The step after which the source has every change.
+    pub fn held_from(self) -> Step {
+        self.earliest.or(self.latest).unwrap_or(Step::ZERO)
+    }
 }
 
 /// Which snapshot is wanted.

@@ -51,8 +51,13 @@ impl Pinned {
     /// All rows, in batches of at most 8,192 rows and 4 MiB, but for single rows that are larger. Each is read when it is
     /// asked for.
     pub fn batches(self) -> Batches {
+        Arc::new(self).shared_batches()
+    }
+
+    /// The same for one of several who read the same rows, each at its own pace.
+    pub fn shared_batches(self: &Arc<Self>) -> Batches {
         let iter = self.snapshot.range(&self.pins.keyspace, [ROW]..[ROW + 1]);
-        Batches { iter, left: self.rows, repeated: None, pins: self.pins, has_ended: false }
+        Batches { iter, left: self.rows, repeated: None, pinned: Arc::clone(self), has_ended: false }
     }
 }
 
@@ -63,7 +68,7 @@ pub struct Batches {
     left: u64,
     /// A row of which more copies follow, and those of its hash.
     repeated: Option<Bucket>,
-    pins: Pins,
+    pinned: Arc<Pinned>,
     has_ended: bool,
 }
 
@@ -77,13 +82,13 @@ impl Batches {
         }
         let count = rows.len() as u64;
         if count > self.left || (count == 0 && self.left > 0) {
-            return Err(self.pins.place.damaged("it holds another number of rows than was counted"));
+            return Err(self.pinned.pins.place.damaged("it holds another number of rows than was counted"));
         }
         self.left -= count;
         if rows.is_empty() {
             return Ok(None);
         }
-        self.pins.encoding.decode(rows.iter().map(AsRef::as_ref)).map(Some)
+        self.pinned.pins.encoding.decode(rows.iter().map(AsRef::as_ref)).map(Some)
     }
 
     fn row(&mut self) -> Result<Option<Slice>> {
@@ -99,12 +104,12 @@ impl Batches {
                 }
             }
             let Some(guard) = self.iter.next() else { return Ok(None) };
-            let value = guard.value().map_err(|e| self.pins.place.error(e))?;
-            if self.pins.encoding.view.is_keyed() {
+            let value = guard.value().map_err(|e| self.pinned.pins.place.error(e))?;
+            if self.pinned.pins.encoding.view.is_keyed() {
                 return Ok(Some(value));
             }
             let bucket = Bucket::decode(&value);
-            self.repeated = Some(bucket.ok_or_else(|| self.pins.place.damaged("a row in it does not decode"))?);
+            self.repeated = Some(bucket.ok_or_else(|| self.pinned.pins.place.damaged("a row in it does not decode"))?);
         }
     }
 }

@@ -25,7 +25,7 @@ const FLOORS: &[&[&str]] = &[
     &["lines"],
     &["events", "files", "ingest", "log", "steplog", "view"],
     &["source"],
-    &["inspect", "sink"],
+    &["egress", "inspect", "sink"],
     &["connector"],
     &["config"],
     &["webhooks"],

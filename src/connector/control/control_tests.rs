@@ -10,7 +10,7 @@ use super::*;
 use crate::change::Changes;
 use crate::clock::{Clock, Ids, World};
 use crate::connector::manual_clock::ManualClock;
-use crate::connector::{BreakerRule, CommitBounds, ConnectorSettings, ResetState};
+use crate::connector::{BreakerRule, CommitBounds, Connector, ConnectorSettings, ResetState, Status};
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::stamp::{CommitStamp, Kind, Mode};
 use crate::error::Lost;

@@ -6,6 +6,7 @@
 mod desk;
 mod handle;
 mod running;
+mod work;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -24,15 +25,16 @@ use self::desk::{Desk, Doing, Look, is_committing};
 pub use self::handle::{Accepted, Handle, Refusal, ResetRequest};
 pub(super) use self::handle::{Command, Grant};
 pub use self::running::Running;
+pub use self::work::Work;
 use super::breaker::{Backoff, Breaker, BreakerSettings, Permit};
 use super::journal::{Event, Journal, Reloaded, ResetRecord, Trigger};
 use super::moment::BootId;
-use super::{Connector, Phase, Reset, Status, Until};
+use super::{Phase, Reset, Status};
 use crate::clock::{Clock, whole_seconds};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, ErrorKind, Result, panic_text};
-use crate::sink::{Applied, Stage};
+use crate::sink::Stage;
 
 /// Calls that wait to be taken, at most.
 const CALLS: usize = 64;
@@ -76,7 +78,7 @@ pub struct ControlSettings {
 
 /// The task that owns a connector.
 pub(super) struct Task {
-    connector: Connector,
+    work: Work,
     desk: Desk,
     commands: mpsc::Receiver<Command>,
 }
@@ -93,18 +95,18 @@ enum Next {
 }
 
 impl Task {
-    pub(super) fn new(mut connector: Connector, settings: ControlSettings) -> Result<(Handle, Self)> {
-        let (world, name) = (connector.world.clone(), connector.name().to_string());
+    pub(super) fn new(work: impl Into<Work>, settings: ControlSettings) -> Result<(Handle, Self)> {
+        let mut work = work.into();
+        let (world, name) = (work.world().clone(), work.name().to_string());
         let breaker = Breaker::new(settings.breaker, settings.backoff);
         let journal = Journal::open(&settings.directory, &name, breaker, settings.boot.clone(), world.clone())?;
-        let no_snapshot = connector.check_mode().and_then(|()| connector.source.check_snapshots()).err();
-        let no_snapshot = no_snapshot.map(|error| error.message().to_string());
+        let no_snapshot = work.check_resets().err().map(|error| error.message().to_string());
         let (sender, commands) = mpsc::channel(CALLS);
-        connector.control = Some(sender.downgrade());
-        let handle = Handle::new(&name, sender, connector.status());
-        let desk = Desk::new(settings, journal, world, connector.status.clone(), no_snapshot);
+        work.ask_before_reloads(sender.downgrade());
+        let handle = Handle::new(&name, sender, work.shown().subscribe());
+        let desk = Desk::new(settings, journal, world, work.shown().clone(), no_snapshot);
         desk.show_reset();
-        Ok((handle, Self { connector, desk, commands }))
+        Ok((handle, Self { work, desk, commands }))
     }
 
     pub(super) async fn run(mut self) {
@@ -129,7 +131,7 @@ impl Task {
             };
             // Only the journal or, before a reset, a look at the table fails here.
             if let Err(error) = done {
-                tracing::warn!(event = "retrying", connector = self.connector.name(), error = %error, "what a reset needs is tried again");
+                tracing::warn!(event = "retrying", connector = self.work.name(), error = %error, "what a reset needs is tried again");
                 self.desk.show_trouble(Phase::Retrying, &error);
                 self.rest(Some(self.desk.settings.backoff.initial)).await;
             }
@@ -178,12 +180,12 @@ impl Task {
     async fn deliver(&mut self) {
         self.desk.show(|s| (s.phase, s.is_appending) = (Phase::Starting, false));
         let (desk, commands) = (&mut self.desk, &mut self.commands);
-        let run = guarded(self.connector.run(Until::Stopped));
+        let run = guarded(self.work.run());
         match attend(desk, commands, Doing::Delivering, run).await {
             None => {}
             Some(Ok(_)) => self.desk.completed(),
             Some(Err(Stopped::Failed(error))) => {
-                tracing::warn!(event = "ended", connector = self.connector.name(), kind = error.kind().name(), error = %error, "delivery ended");
+                tracing::warn!(event = "ended", connector = self.work.name(), kind = error.kind().name(), error = %error, "delivery ended");
                 self.desk.ended(&error);
                 self.give_up_own(&error);
             }
@@ -206,7 +208,7 @@ impl Task {
     }
 
     fn panicked(&mut self, error: &Error) {
-        tracing::error!(event = "panicked", connector = self.connector.name(), error = %error, "the connector is given up");
+        tracing::error!(event = "panicked", connector = self.work.name(), error = %error, "the connector is given up");
         self.desk.has_panicked = true;
         self.desk.ended(error);
     }
@@ -232,7 +234,7 @@ impl Task {
                 let id = self.desk.begin(Trigger::ContinuityLost, who, lost)?;
                 tracing::info!(
                     event = "reset_begins",
-                    connector = self.connector.name(),
+                    connector = self.work.name(),
                     id,
                     "continuity is lost, and a reset repairs it"
                 );
@@ -255,7 +257,7 @@ impl Task {
 
     /// Finds out whether a reset that the connector made by itself is in the table.
     async fn settle(&mut self, reset: ResetRecord) -> Result<()> {
-        let look = guarded(self.connector.committed_reset(&reset.id));
+        let look = guarded(self.work.committed_reset(&reset.id));
         let found = match attend(&mut self.desk, &mut self.commands, Doing::Resetting, look).await {
             None => return Ok(()),
             Some(Err(Stopped::Panicked(error))) => {
@@ -284,7 +286,7 @@ impl Task {
         }
         let wait = self.desk.wait_of(&reset, now);
         if !wait.is_zero() {
-            if self.connector.status.borrow().phase != Phase::Retrying {
+            if self.work.shown().borrow().phase != Phase::Retrying {
                 let reason =
                     format!("the reset {} did not end; it is tried again in {} seconds", reset.id, whole_seconds(wait));
                 self.desk.show_trouble(Phase::Retrying, &Error::unavailable(reason));
@@ -294,7 +296,7 @@ impl Task {
         }
         self.desk.record(Event::Snapshotting { id: reset.id.clone() })?;
         self.desk.show(|s| (s.phase, s.snapshot, s.snapshot_step) = (Phase::Snapshotting, None, None));
-        let carried_out = guarded(carry_out(&mut self.connector, &reset));
+        let carried_out = guarded(self.work.carry_out(&reset));
         let reloaded = attend(&mut self.desk, &mut self.commands, Doing::Resetting, carried_out).await;
         match reloaded {
             None => {
@@ -306,7 +308,7 @@ impl Task {
                 self.desk.end = None;
                 tracing::info!(
                     event = "reset",
-                    connector = self.connector.name(),
+                    connector = self.work.name(),
                     id = reset.id,
                     generation = generation.get(),
                     step = step.get(),
@@ -315,13 +317,13 @@ impl Task {
                 Ok(())
             }
             Some(Err(Stopped::Failed(error))) if error.kind() == ErrorKind::Unavailable => {
-                tracing::warn!(event = "retrying", connector = self.connector.name(), id = reset.id, error = %error, "the reset is tried again");
-                self.connector.tally().retried(Stage::Reset);
+                tracing::warn!(event = "retrying", connector = self.work.name(), id = reset.id, error = %error, "the reset is tried again");
+                self.work.tally().retried(Stage::Reset);
                 self.desk.show_trouble(Phase::Retrying, &error);
                 Ok(())
             }
             Some(Err(Stopped::Failed(error))) => {
-                tracing::warn!(event = "reset_failed", connector = self.connector.name(), id = reset.id, kind = error.kind().name(), error = %error, "the reset is given up; the table is as it was");
+                tracing::warn!(event = "reset_failed", connector = self.work.name(), id = reset.id, kind = error.kind().name(), error = %error, "the reset is given up; the table is as it was");
                 if error.kind() == ErrorKind::Fenced {
                     self.desk.ended(&error);
                 }
@@ -345,7 +347,7 @@ impl Task {
     async fn answer_look(&mut self, look: Look) {
         match look {
             Look::Reset(request, reply) => {
-                let seen = guarded(self.connector.see());
+                let seen = guarded(self.work.see());
                 let answer = match attend(&mut self.desk, &mut self.commands, Doing::Looking, seen).await {
                     None => Err(Refusal::Stopped),
                     Some(Ok(generation)) => self.desk.accept(request, generation),
@@ -357,12 +359,12 @@ impl Task {
                 let stamp = ResetStamp { id: self.desk.world.ids.draw(), who: request.who, why: request.why };
                 let expected = request.expected_generation;
                 let reset = Reset { stamp, expected_generation: expected, older: Older::Refused };
-                let prepared = guarded(self.connector.prepare_reset(reset));
-                let prepared = attend(&mut self.desk, &mut self.commands, Doing::Looking, prepared).await;
-                let found = self.connector.status.borrow().generation;
-                let answer = match (prepared, expected) {
+                let preview = guarded(self.work.preview(reset));
+                let preview = attend(&mut self.desk, &mut self.commands, Doing::Looking, preview).await;
+                let found = self.work.shown().borrow().generation;
+                let answer = match (preview, expected) {
                     (None, _) => Err(Refusal::Stopped),
-                    (Some(Ok(prepared)), _) => Ok(prepared.preview().clone()),
+                    (Some(Ok(preview)), _) => Ok(preview),
                     (Some(Err(Stopped::Failed(error))), Some(expected))
                         if error.kind() == ErrorKind::Refused && found != Some(expected) =>
                     {
@@ -459,28 +461,6 @@ async fn attend<T>(
             },
         }
     }
-}
-
-/// Carries a reset out, or finds that the table holds it.
-async fn carry_out(connector: &mut Connector, reset: &ResetRecord) -> Result<Reloaded> {
-    if reset.tries > 0
-        && let Some(found) = connector.committed_reset(&reset.id).await?
-    {
-        return Ok(found);
-    }
-    let stamp = ResetStamp { id: reset.id.clone(), who: reset.who.clone(), why: reset.why.clone() };
-    let wanted = Reset { stamp, expected_generation: reset.expected_generation, older: Older::Refused };
-    let prepared = connector.prepare_reset(wanted).await?;
-    let applied = connector.reset(prepared).await?;
-    // Nothing is awaited from here on: what the table holds is not taken back any more.
-    let Status { generation: Some(generation), cutover: Some(step), .. } = *connector.status.borrow() else {
-        return Err(Error::internal("a table that was loaded tells its generation"));
-    };
-    let version = match applied {
-        Applied::Committed { version, .. } => Some(version),
-        Applied::Already => None,
-    };
-    Ok(Reloaded { version, generation, step })
 }
 
 /// A number from 0 to 1 that differs from reset to reset, and from try to try.

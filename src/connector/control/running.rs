@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{ControlSettings, Handle, Task, defect};
+use super::{ControlSettings, Handle, Task, Work, defect};
 use crate::clock::World;
-use crate::connector::{Connector, Phase, Status, Trouble};
+use crate::connector::{Phase, Status, Trouble};
 use crate::error::{Error, Result};
 
 /// The longest that a stop takes.
@@ -24,12 +24,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the task of `connector`, within a Tokio runtime.
+    /// Starts the task of a connector, to a table or to clients, within a Tokio runtime.
     ///
     /// Corrupt, or refused: its journal is damaged, or held by another process.
-    pub fn start(connector: Connector, settings: ControlSettings) -> Result<Self> {
-        let (status, world) = (connector.status.clone(), connector.world.clone());
-        let (handle, task) = Task::new(connector, settings)?;
+    pub fn start(work: impl Into<Work>, settings: ControlSettings) -> Result<Self> {
+        let work = work.into();
+        let (status, world) = (work.shown().clone(), work.world().clone());
+        let (handle, task) = Task::new(work, settings)?;
         Ok(Self { handle, task: Some(tokio::spawn(task.run())), status, world })
     }
 

@@ -18,7 +18,7 @@ mod trouble;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::schema::View;
 use crate::step::Step;
 use crate::steplog::{self, Answer, At, Limits, StepLog};
-use crate::view::{Pins, ViewStore};
+use crate::view::{Pinned, Pins, ViewStore};
 use owner::{Owner, Push, Request};
 use places::Places;
 use register::Register;
@@ -90,6 +90,8 @@ struct Shared {
     history: String,
     log: StepLog,
     pins: Option<Pins>,
+    /// What was pinned last for one of many readers.
+    pinned: Mutex<Weak<Pinned>>,
     told: watch::Receiver<Told>,
     clock: Arc<dyn Clock>,
 }
@@ -152,8 +154,16 @@ impl LiveView {
         connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let rows = store.as_ref().map(ViewStore::rows);
         let (told, listening) = watch::channel(Told { rows, places, ..Told::default() });
-        let clock = Arc::clone(&world.clock);
-        let shared = Arc::new(Shared { view, fingerprint, history, log, pins, told: listening.clone(), clock });
+        let shared = Arc::new(Shared {
+            view,
+            fingerprint,
+            history,
+            log,
+            pins,
+            pinned: Mutex::default(),
+            told: listening.clone(),
+            clock: Arc::clone(&world.clock),
+        });
         let (requests, received) = mpsc::channel(QUEUE);
         let owner = Owner::new(Arc::clone(&shared), store, limits, register, world.ids.draw(), told);
         let owner = std::thread::Builder::new()
@@ -189,7 +199,12 @@ impl LiveView {
 
     /// The view, as the source of a connector of this name.
     pub fn source(&self, connector: &str) -> PushSource {
-        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), connector)
+        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), Some(connector))
+    }
+
+    /// The view, as the source of somebody for whom nothing is held back: changes that nobody else needs may be gone.
+    pub fn anonymous_source(&self) -> PushSource {
+        PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), None)
     }
 
     /// What tells this history of the view from others.

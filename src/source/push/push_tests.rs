@@ -304,7 +304,7 @@ async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
     };
     let live = LiveView::open(settings, Arc::new(FileSystem), &World::system()).unwrap();
     let mut source = live.source("lake");
-    let waiting = live.source("lake");
+    let mut waiting = live.source("lake");
     let (woken, answer) = tokio::join!(waiting.more(Step::ZERO), push(&live, 1));
     woken.unwrap();
     assert_eq!(answer, Answer::Stored(step(1)));
@@ -317,4 +317,30 @@ async fn a_view_that_is_not_materialized_has_changes_and_no_snapshot() {
     apply(&mut state, &changes, &view());
     assert_eq!(state, expected(1).at(step(1)));
     assert_eq!(changes.batches()[0].column(0).as_primitive::<Int64Type>().value(0), 1);
+}
+
+#[tokio::test]
+async fn many_readers_share_pinned_rows_that_are_near_and_followed_in_the_log() {
+    let (_root, live) = begun(&[("lake", WhenFull::Wait)]);
+    push(&live, 1).await;
+    let step_of = async |source: PushSource| {
+        let mut source = source;
+        let (_, snapshot) = source.snapshot(Pick::Newest { until: None }).await.unwrap();
+        (snapshot.step.get(), snapshot)
+    };
+    let (first, held) = step_of(live.anonymous_source().among_many()).await;
+    push(&live, 2).await;
+    let (second, shared) = step_of(live.anonymous_source().among_many()).await;
+    let (alone, _) = step_of(live.anonymous_source()).await;
+    assert_eq!((first, second, alone), (1, 1, 2), "one of few gets the rows as they are");
+    let rows: Vec<RecordBatch> = shared.rows.try_collect().await.unwrap();
+    assert_eq!(rows, held.rows.try_collect::<Vec<_>>().await.unwrap());
+    assert_eq!(step_of(live.anonymous_source().among_many()).await.0, 2, "nobody reads the older ones any more");
+    let (near, held) = step_of(live.anonymous_source().among_many()).await;
+    for n in 3..=103 {
+        push(&live, n).await;
+        live.source("lake").acknowledge(step(n)).await.unwrap();
+    }
+    assert_eq!((near, step_of(live.anonymous_source().among_many()).await.0), (2, 103), "too far behind");
+    drop(held);
 }

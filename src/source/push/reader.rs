@@ -1,6 +1,6 @@
 //! A pushed view as a connector reads it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
@@ -19,41 +19,82 @@ use crate::source::rows::{blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 use crate::steplog::{self, Reader};
+use crate::view::Pinned;
 
-/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk.
+/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk; and the same where many
+/// read at once, each at its own pace.
 const ANSWER_BYTES: u64 = 4 << 20;
+const SMALL_ANSWER_BYTES: u64 = 256 << 10;
+/// How many steps those who share pinned rows may be behind at the beginning.
+const SHARED_STEPS: u64 = 100;
 
-/// A pushed view for one connector. It keeps a place in the step log, and nothing of the view.
+/// How many read the view as this one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    Few,
+    Many,
+}
+
+/// A pushed view for one connector, or for somebody who is none. It keeps a place in the step log, and nothing of the view.
 pub struct PushSource {
     shared: Arc<Shared>,
     requests: mpsc::WeakSender<Request>,
-    connector: String,
+    /// Whose place in the log is kept; of somebody who is no connector, none is.
+    connector: Option<String>,
+    readers: Readers,
     /// Where the last answer ended.
     open: Option<(Reader, Step)>,
 }
 
 impl PushSource {
-    pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: &str) -> Self {
-        Self { shared, requests, connector: connector.to_owned(), open: None }
+    pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: Option<&str>) -> Self {
+        Self { shared, requests, connector: connector.map(str::to_owned), readers: Readers::Few, open: None }
     }
 
-    /// Completes when there are changes after step `after`: at the step that is stored next, without asking in between.
-    pub async fn more(&self, after: Step) -> Result<()> {
-        let mut reader = self.shared.log.read(after);
-        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    /// The same for one of many who read at once: in small answers, and, but for a connector, with a snapshot that others have
+    /// too, when that is some steps behind at most and the log holds what follows.
+    #[must_use]
+    pub fn among_many(self) -> Self {
+        Self { readers: Readers::Many, ..self }
+    }
+
+    /// The rows as they are, or as they were when others of many began to read them.
+    async fn pinned(&self) -> Result<Arc<Pinned>> {
+        let shared = Arc::clone(&self.shared);
+        let Some(pins) = shared.pins.clone() else { return Err(shared.ended()) };
+        // A connector's place may be beyond those of others.
+        if self.readers == Readers::Few || self.connector.is_some() {
+            return blocking(move || pins.pin().map(Arc::new)).await;
+        }
+        blocking(move || {
+            let mut pinned = shared.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+            let stand = shared.log.stand();
+            let is_near = |p: &Arc<Pinned>| {
+                stand.earliest <= p.step && stand.last.get().saturating_sub(p.step.get()) <= SHARED_STEPS
+            };
+            if let Some(shared) = pinned.upgrade().filter(is_near) {
+                return Ok(shared);
+            }
+            let fresh = Arc::new(pins.pin()?);
+            *pinned = Arc::downgrade(&fresh);
+            Ok(fresh)
+        })
+        .await
     }
 
     fn gone(&self, after: Step, earliest: Step) -> Error {
-        let detached = self.shared.told.borrow().places.detached().get(&self.connector).copied();
+        let lost = format!(
+            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}",
+            self.shared.view.name()
+        );
+        let Some(connector) = &self.connector else {
+            return Error::continuity_lost(Lost::Gap, format!("{lost}; begin anew with a snapshot"));
+        };
+        let detached = self.shared.told.borrow().places.detached().get(connector).copied();
         let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
         Error::continuity_lost(
             Lost::Gap,
-            format!(
-                "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}{}; reset the connector {}",
-                self.shared.view.name(),
-                detached.unwrap_or_default(),
-                self.connector
-            ),
+            format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()),
         )
     }
 
@@ -64,7 +105,8 @@ impl PushSource {
         step: Step,
         rows: BoxStream<'static, Result<RecordBatch>>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
-        let (shared, requests, connector) = (Arc::clone(&self.shared), self.requests.clone(), self.connector.clone());
+        let (shared, requests) = (Arc::clone(&self.shared), self.requests.clone());
+        let Some(connector) = self.connector.clone() else { return rows };
         let taken_back = async move {
             if !shared.told.borrow().places.detached().contains_key(&connector) {
                 return Ok(());
@@ -145,8 +187,7 @@ impl Source for PushSource {
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
         let view = self.shared.view.clone();
         self.check_snapshots()?;
-        let pins = self.shared.pins.clone().ok_or_else(|| self.shared.ended())?;
-        let pinned = blocking(move || pins.pin()).await?;
+        let pinned = self.pinned().await?;
         let step = pinned.step;
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
         if let Some(until) = until.filter(|until| *until < step) {
@@ -164,7 +205,7 @@ impl Source for PushSource {
             )));
         }
         let known_rows = Some(pinned.rows);
-        let rows = self.taken_back(step, streamed(pinned.batches()));
+        let rows = self.taken_back(step, streamed(pinned.shared_batches()));
         let snapshot = Snapshot { step, rows, known_rows, position: format!("step {step}") };
         Ok((view, snapshot))
     }
@@ -179,7 +220,11 @@ impl Source for PushSource {
         let open = self.open.take().filter(|(_, at)| *at == after);
         let reader = open.map_or_else(|| self.shared.log.read(after), |(reader, _)| reader);
         let view = view.clone();
-        let (read, reader) = blocking(move || read(reader, &view)).await?;
+        let bytes = match self.readers {
+            Readers::Few => ANSWER_BYTES,
+            Readers::Many => SMALL_ANSWER_BYTES,
+        };
+        let (read, reader) = blocking(move || read(reader, &view, bytes)).await?;
         match read {
             Read::Changes(changes) => {
                 self.open = Some((reader, changes.range().to()));
@@ -193,12 +238,19 @@ impl Source for PushSource {
         }
     }
 
+    async fn more(&mut self, after: Step) -> Result<()> {
+        let mut reader = self.shared.log.read(after);
+        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    }
+
     async fn lost(&mut self, step: Step) -> Result<()> {
-        ask(&self.shared, &self.requests, |reply| Request::Lost(self.connector.clone(), step, reply)).await
+        let Some(connector) = self.connector.clone() else { return Ok(()) };
+        ask(&self.shared, &self.requests, |reply| Request::Lost(connector, step, reply)).await
     }
 
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(self.connector.clone(), step, reply)).await
+        let Some(connector) = self.connector.clone() else { return Ok(()) };
+        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(connector, step, reply)).await
     }
 }
 
@@ -209,9 +261,9 @@ enum Read {
     Gone(Step),
 }
 
-fn read(mut reader: Reader, view: &View) -> Result<(Read, Reader)> {
+fn read(mut reader: Reader, view: &View, most: u64) -> Result<(Read, Reader)> {
     let (mut changes, mut bytes) = (None::<Changes>, 0);
-    while bytes < ANSWER_BYTES {
+    while bytes < most {
         match reader.read_next()? {
             steplog::Next::Step(stored) => {
                 bytes += stored.bytes();

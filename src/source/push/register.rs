@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, Readers, misplaced, open_own};
+use crate::disk::{self, Disk, misplaced, open_own};
 use crate::error::{Error, Result};
 use crate::step::Step;
 
@@ -73,18 +73,7 @@ impl Register {
     pub(super) fn write(&self, kept: &Kept) -> Result<()> {
         let text = serde_json::to_vec(&Form { v: VERSION, kept: kept.clone() })
             .map_err(|e| Error::internal("what a view keeps was not encoded").with_source(e))?;
-        let staged = self.path.with_extension("tmp");
-        let written = (|| {
-            match self.disk.remove(&staged) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            let file = self.disk.create(&staged, Readers::Owner)?;
-            file.write_all_at(&text, 0)?;
-            file.sync()?;
-            self.disk.rename(&staged, &self.path)?;
-            self.disk.sync_dir(self.path.parent().unwrap_or(Path::new("/")))
-        })();
+        let written = disk::replace(&*self.disk, &self.path, &text);
         written.map_err(|e| self.failed("written", e))
     }
 

@@ -30,11 +30,47 @@ pub(crate) struct Ledger {
     next_id: i64,
     /// The changes of step `i + 1`.
     steps: Vec<Vec<Change>>,
+    mark: Mark,
+}
+
+/// What tells a state of the rows from others: their number, and a sum over them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    rows: u64,
+    sum: u64,
+}
+
+impl Mark {
+    /// After a row took the place of another one, or of none.
+    pub(crate) fn change(&mut self, id: i64, before: Option<&Row>, after: Option<&Row>) {
+        let hash = |row: &Row| {
+            use std::hash::{DefaultHasher, Hash, Hasher};
+            let mut hasher = DefaultHasher::new();
+            (id, &row.name, row.amount).hash(&mut hasher);
+            hasher.finish()
+        };
+        if let Some(row) = before {
+            (self.rows, self.sum) = (self.rows - 1, self.sum.wrapping_sub(hash(row)));
+        }
+        if let Some(row) = after {
+            (self.rows, self.sum) = (self.rows + 1, self.sum.wrapping_add(hash(row)));
+        }
+    }
 }
 
 impl Ledger {
     pub(crate) fn new(chance: Chance) -> Self {
-        Self { chance, rows: BTreeMap::new(), next_id: 0, steps: Vec::new() }
+        Self { chance, rows: BTreeMap::new(), next_id: 0, steps: Vec::new(), mark: Mark::default() }
+    }
+
+    /// The state after the last step.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// The rows after the last step.
+    pub(crate) fn rows(&self) -> &BTreeMap<i64, Row> {
+        &self.rows
     }
 
     pub(crate) fn step(&self) -> u64 {
@@ -90,6 +126,7 @@ impl Ledger {
                 _ => json!({"delete": {"id": id}}),
             };
             lines.push_str(&format!("{line}\n"));
+            self.mark.change(*id, before.as_ref(), row.as_ref());
             match row {
                 Some(row) => self.rows.insert(*id, row.clone()),
                 None => self.rows.remove(id),

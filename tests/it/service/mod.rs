@@ -1,11 +1,14 @@
 //! The program as a daemon: changes are pushed over HTTP, tables are read by others.
 
 mod browser;
+mod egress;
+mod egress_questions;
 mod events;
 mod kills;
 mod ledger;
 mod live;
 mod page;
+mod puller;
 mod questions;
 mod resets;
 mod schema;
@@ -75,6 +78,11 @@ pub(crate) fn connector(name: &str, more: &str) -> String {
         "[pipelines.p.views.rows.connectors.{name}]\ncommit = {{ max_rows = 2000, max_interval = \"20ms\" }}\n{durability}{more}\n\
          [pipelines.p.views.rows.connectors.{name}.delta]\nuri = \"{name}\"\n"
     )
+}
+
+/// What the configuration says of a connector of the view whose client comes for the changes.
+pub(crate) fn client(name: &str, more: &str) -> String {
+    format!("[pipelines.p.views.rows.connectors.{name}]\n{more}\n[pipelines.p.views.rows.connectors.{name}.http]\n")
 }
 
 impl Home {

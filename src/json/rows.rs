@@ -52,6 +52,23 @@ pub fn write_ndjson(batch: &RecordBatch, to: &mut dyn Write) -> Result<()> {
     to.write_all(&lines).map_err(unwritten)
 }
 
+/// Rows of columns, each of which is written as one JSON object.
+pub(crate) struct Objects<'a>(Cell<'a>);
+
+impl<'a> Objects<'a> {
+    /// Rows with these members, in this order.
+    ///
+    /// Incompatible: a column of a type that no table holds.
+    pub(crate) fn new(members: impl Iterator<Item = (&'a String, &'a dyn Array)>) -> Result<Self> {
+        object(members).map(Self)
+    }
+
+    /// Writes the row at a place.
+    pub(crate) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+        (self.0)(row, out).map_err(|e| Error::internal("a row was not encoded").with_source(e))
+    }
+}
+
 /// Writes the value at a row.
 type Cell<'a> = Box<dyn Fn(usize, &mut Vec<u8>) -> io::Result<()> + 'a>;
 
@@ -258,5 +275,5 @@ fn sequence(
 }
 
 #[cfg(test)]
-#[path = "json_rows_tests.rs"]
+#[path = "rows_tests.rs"]
 mod tests;

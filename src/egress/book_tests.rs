@@ -1,0 +1,92 @@
+use std::path::Path;
+
+use arrow::datatypes::{DataType, Field, Schema};
+
+use super::*;
+use crate::disk::FileSystem;
+use crate::error::ErrorKind;
+
+fn step(n: u64) -> Step {
+    Step::new(n).unwrap()
+}
+
+fn generation(n: u64) -> Generation {
+    Generation::new(n).unwrap()
+}
+
+fn view(column: &str) -> View {
+    View::new("v", &Schema::new(vec![Field::new(column, DataType::Int64, true)]), vec![column.into()]).unwrap()
+}
+
+fn open(path: &Path) -> Arc<Book> {
+    Arc::new(Book::open(path.to_path_buf(), Arc::new(FileSystem)).unwrap())
+}
+
+fn place(n: u64) -> Place {
+    Place { step: step(n), sequence_number: n * 10 }
+}
+
+#[tokio::test]
+async fn a_generation_is_that_of_its_source_until_another_or_a_reset_over_restarts_too() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("egress.json");
+    let book = open(&path);
+    assert_eq!(book.current(), None);
+    let first = book.settle("push:a", &view("id"), step(3)).await.unwrap();
+    assert_eq!((first.generation.get(), first.needless()), (1, step(3)));
+    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), first, "the same source");
+    let book = open(&path);
+    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), first, "after a restart");
+    assert_eq!(book.settle("push:b", &view("id"), step(0)).await.unwrap().generation.get(), 2);
+    let reset = book.reset("push:b", &view("id"), step(5), "why").await.unwrap();
+    assert_eq!((reset.generation.get(), reset.reset.as_deref(), reset.needless()), (3, Some("why"), step(5)));
+    assert_eq!(open(&path).current(), Some(reset.clone()));
+    assert!(reset.is_of("push:b", &view("id")) && !reset.is_of("push:b", &view("no")));
+    book.outdate(generation(2), &view("no"), step(9)).await.unwrap();
+    book.outdate(generation(3), &view("no"), step(5)).await.unwrap();
+    assert_eq!(book.current(), Some(reset), "an older one, and a change that was there when it began");
+    book.outdate(generation(3), &view("no"), step(9)).await.unwrap();
+    assert_eq!(book.current().unwrap().generation.get(), 4);
+}
+
+#[tokio::test]
+async fn a_place_goes_forward_only_and_within_its_generation() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("egress.json");
+    let book = open(&path);
+    let unknown = book.acknowledge(generation(1), place(1)).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unavailable);
+    book.settle("push:a", &view("id"), step(3)).await.unwrap();
+    for (acknowledged, expected) in [(2, None), (3, Some(3)), (7, Some(7)), (5, Some(7))] {
+        let page = book.acknowledge(generation(1), place(acknowledged)).await.unwrap().unwrap();
+        assert_eq!(page.place, expected.map(place), "{acknowledged}");
+        assert_eq!(open(&path).current(), Some(page), "{acknowledged}");
+    }
+    let fault = book.acknowledge(generation(2), place(9)).await.unwrap().unwrap_err();
+    assert_eq!((fault.error_code, &fault.details["generation"]), ("generation_gone", &1.into()));
+    assert_eq!(book.current().unwrap().needless(), step(7));
+}
+
+#[tokio::test]
+async fn the_last_stream_that_takes_over_is_the_one() {
+    let home = tempfile::tempdir().unwrap();
+    let book = open(&home.path().join("egress.json"));
+    let beside = book.join();
+    let (mut first, mut second) = (book.take_over(), book.take_over());
+    first.is_replaced().await;
+    assert!(futures::FutureExt::now_or_never(second.is_replaced()).is_none());
+    assert_eq!(book.streams(), 3);
+    drop((beside, first, second));
+    assert_eq!(book.streams(), 0);
+}
+
+#[test]
+fn what_is_no_book_is_damage() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("egress.json");
+    for text in ["", "{", "{\"v\":2}", "{\"v\":1,\"generation\":0,\"source\":\"a\",\"columns\":\"\",\"begun\":1}"] {
+        std::fs::write(&path, text).unwrap();
+        let error = Book::open(path.clone(), Arc::new(FileSystem)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
+    }
+}
