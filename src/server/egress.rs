@@ -50,9 +50,17 @@ pub(super) struct AcknowledgeReport {
 const RESUMED: &[Fault] = &[
     Fault::new(410, "generation_gone", "the stream is of another generation; ask without the step")
         .with(&["generation", "asked"]),
-    Fault::new(410, "step_gone", "what follows the step is kept no more").with(&["earliest_step"]),
-    Fault::new(410, "step_beyond", "the step is beyond all that the view has").with(&["last_step"]),
+    Fault::new(410, "step_gone", "what follows the step is kept no more").with(&["generation", "earliest_step"]),
+    Fault::new(410, "step_beyond", "the step is beyond all that the view has").with(&["generation", "last_step"]),
     Fault::new(410, "continuity_lost", "the connector was detached; reset it"),
+];
+
+/// What a connector may be that has no stream for its client.
+const UNREADY: &[Fault] = &[
+    Fault::new(409, "no_stream", "the connector delivers to no client"),
+    Fault::new(409, "failed", "the connector needs somebody's help"),
+    Fault::new(409, "paused", "the connector is paused"),
+    Fault::new(409, "completed", "the connector has sent all that it was to send"),
 ];
 
 pub(super) const PULL: Call = Call {
@@ -84,13 +92,10 @@ pub(super) const PULL: Call = Call {
     ],
     faults: &[
         RESUMED,
+        UNREADY,
         &[
             Fault::new(409, "mode_differs", "the connector has another mode").with(&["mode"]),
-            Fault::new(409, "no_stream", "the connector delivers to no client"),
             Fault::new(409, "nothing_to_resume", "mode `snapshot` goes on from nothing"),
-            Fault::new(409, "failed", "the connector needs somebody's help"),
-            Fault::new(409, "paused", "the connector is paused"),
-            Fault::new(409, "completed", "the connector has sent all that it was to send"),
             Fault::new(422, "no_snapshot", "the view's rows are not kept"),
             Fault::new(429, "too_many_streams", "too many streams are open"),
         ],
@@ -109,7 +114,7 @@ pub(super) const ACKNOWLEDGE: Call = Call {
         Key::optional("after_sequence", Value::Number, "The last chunk that it has."),
     ],
     replies: &[Reply::json::<AcknowledgeReport>(200, "It is written down.")],
-    faults: &[RESUMED, &[Fault::new(409, "no_stream", "the connector delivers to no client")], ERRORS],
+    faults: &[RESUMED, UNREADY, ERRORS],
     ..Call::BLANK
 };
 
