@@ -32,18 +32,20 @@ pub(super) enum Teller {
 
 /// The task that tells of one connector or view; it ends with what it tells of.
 #[derive(Default)]
-pub(super) struct Telling(Mutex<Option<Task>>);
-
-type Task = (JoinHandle<()>, Arc<dyn Clock>);
+pub(super) struct Telling {
+    /// `None` where nobody is told, and once its end was awaited.
+    task: Mutex<Option<JoinHandle<()>>>,
+    clock: Option<Arc<dyn Clock>>,
+}
 
 impl Telling {
     fn of(task: JoinHandle<()>, clock: &Arc<dyn Clock>) -> Self {
-        Self(Mutex::new(Some((task, Arc::clone(clock)))))
+        Self { task: Mutex::new(Some(task)), clock: Some(Arc::clone(clock)) }
     }
 
     /// Waits until everything is told, when what it is told of was stopped. What hangs nevertheless is given up.
     pub(super) async fn ended(&self) {
-        let Some((mut task, clock)) = self.0.lock().await.take() else { return };
+        let (Some(mut task), Some(clock)) = (self.task.lock().await.take(), &self.clock) else { return };
         let why = tokio::select! {
             ended = &mut task => match ended {
                 Ok(()) => return,
