@@ -113,7 +113,7 @@ fn changelog(view: &View, head: &Head, rows: &Rows<'_>) -> Result<RecordBatch> {
 /// The message of a batch, with metadata.
 fn with_metadata(message: &[u8], metadata: &str) -> Result<Vec<u8>> {
     let broken = || Error::internal("the message of a batch has no batch");
-    let message = root_as_message(message).map_err(|e| broken().with_source(e))?;
+    let message = root_as_message(message).map_err(|e| broken().with_source(e.to_string()))?;
     let batch = message.header_as_record_batch().ok_or_else(broken)?;
     let mut builder = FlatBufferBuilder::new();
     let nodes = batch.nodes().map(|nodes| builder.create_vector_from_iter(nodes.iter().copied()));
