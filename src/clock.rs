@@ -26,6 +26,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// `duration` in whole seconds, rounded up: who is told to come back then does not come too early.
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
 /// The machine's own clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;

@@ -125,7 +125,7 @@ async fn reload(daemon: &Daemon, session: &Session) {
     match daemon.reload().await {
         Ok(changed) => {
             session.talk.line(&format!(
-                "the configuration was loaded anew: {} connectors added, {} changed, {} removed",
+                "the configuration was loaded anew: connectors added {}, changed {}, removed {}",
                 changed.added.len(),
                 changed.changed.len(),
                 changed.removed.len()

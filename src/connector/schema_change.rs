@@ -7,6 +7,7 @@ use super::control::{Command, Grant, Refusal};
 use super::pump::Pump;
 use super::{Connector, Phase, Reloaded};
 use crate::change::Changes;
+use crate::clock::whole_seconds;
 use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
@@ -100,7 +101,7 @@ impl Connector {
                 Grant::Later(Permit::Wait(wait)) => (Phase::Retrying, wait),
                 Grant::Later(Permit::Go) => continue,
             };
-            let seconds = wait.as_secs().saturating_add(1);
+            let seconds = whole_seconds(wait);
             let reason = format!("{why}; after other resets, the table may be reloaded in {seconds} seconds");
             self.show_trouble(phase, &Error::unavailable(reason));
             self.world.clock.sleep(wait).await;

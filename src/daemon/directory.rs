@@ -9,6 +9,8 @@ use crate::disk::{FileSystem, Readers, create_durable_dir, misplaced, open_own};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
+/// So many looks of others may come in between.
+const LOOKS: u32 = 1000;
 const EGRESS: &str = "egress.json";
 
 /// A data directory that this process holds.
@@ -29,7 +31,7 @@ impl DataDirectory {
         let lock = path.join(LOCK);
         let file = open_own(OpenOptions::new().write(true).create(true).truncate(false), &lock)
             .map_err(|e| unopened(&lock, e))?;
-        match file.try_lock() {
+        match patient_lock(&file) {
             Ok(()) => Ok(Self { path: path.to_path_buf(), _lock: file }),
             Err(TryLockError::WouldBlock) => Err(in_use(path)),
             Err(TryLockError::Error(e)) => Err(unusable(&lock, e)),
@@ -95,6 +97,17 @@ impl DataDirectory {
         }
         Ok(path)
     }
+}
+
+/// Who only looks whether a directory is held has its lock for a moment.
+fn patient_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOOKS {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            locked => return locked,
+        }
+    }
+    file.try_lock()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

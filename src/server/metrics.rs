@@ -228,7 +228,7 @@ struct Taken(Arc<Mutex<DurationsReport>>);
 impl EncodeMetric for Taken {
     fn encode(&self, mut encoder: MetricEncoder) -> std::fmt::Result {
         let durations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bounds = durations.bounds.iter().copied().chain([f64::MAX]);
+        let bounds = durations.bounds.iter().copied().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(durations.counts.iter().copied()).collect();
         let count = durations.counts.iter().sum();
         encoder.encode_histogram::<NoLabelSet>(durations.sum, count, &buckets, None)

@@ -9,6 +9,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use crate::clock::whole_seconds;
 use crate::connector::Refusal;
 use crate::error::{Error, panic_text};
 
@@ -156,7 +157,7 @@ impl IntoResponse for Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = retry_after {
             // Too early is of no use.
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

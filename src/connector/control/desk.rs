@@ -24,8 +24,8 @@ const MOST_KEYS: usize = 1000;
 /// The most calls that wait for a look, and when another one may be made.
 const MOST_LOOKS: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// For so long delivery is not left for another look, lest many of them keep it from delivering.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+/// For so long delivery that has something to deliver is not left for another look, lest many of them keep it from that.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(30);
 
 /// What the connector is doing while a call arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +73,8 @@ pub(super) struct Desk {
     pub(super) journal: Journal,
     pub(super) world: World,
     pub(super) looks: VecDeque<Look>,
-    /// From when on delivery may be left for a look, by the boot clock.
-    looks_from: Duration,
+    /// When delivery is left for a look whatever it is doing, by the boot clock.
+    next_look: Duration,
     pub(super) end: Option<End>,
     pub(super) is_stopping: bool,
     /// Whether the connector itself made a reset of which the journal may not know the end.
@@ -100,7 +100,7 @@ impl Desk {
             journal,
             world,
             looks: VecDeque::new(),
-            looks_from: Duration::ZERO,
+            next_look: Duration::ZERO,
             end: None,
             is_stopping: false,
             is_unsettled,
@@ -164,7 +164,8 @@ impl Desk {
         doing: Doing,
     ) -> ControlFlow<()> {
         let generation = self.status.borrow().generation;
-        if request.expected_generation.is_some() && generation.is_none() && self.journal.book().unfinished().is_none() {
+        let is_unseen = generation.is_none() && !self.is_loading() && self.journal.book().unfinished().is_none();
+        if request.expected_generation.is_some() && is_unseen {
             if self.looks.len() >= MOST_LOOKS {
                 respond(reply, Err(Refusal::TooManyCalls { retry_after: LOOK_AGAIN }));
                 return Continue(());
@@ -293,14 +294,14 @@ impl Desk {
         Continue(())
     }
 
-    /// From when on, by the boot clock, what the connector is doing may be left for a look; `None` where it need not be.
+    /// When, by the boot clock, delivery is left for a look whatever it is doing; `None` where no look waits for it.
     pub(super) fn next_look(&self, doing: Doing) -> Option<Duration> {
-        (doing == Doing::Delivering && !self.looks.is_empty()).then_some(self.looks_from)
+        (doing == Doing::Delivering && !self.looks.is_empty()).then_some(self.next_look)
     }
 
-    /// A look ended: delivery goes on for a while before it is left for another one.
+    /// A look ended: delivery gets some time before it is left for another one.
     pub(super) fn has_looked(&mut self) {
-        self.looks_from = self.world.clock.boot() + BETWEEN_LOOKS;
+        self.next_look = self.world.clock.boot() + BETWEEN_LOOKS;
     }
 
     /// Whether a snapshot is written: then the table was looked at, and what is written is worth more than another look.

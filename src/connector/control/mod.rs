@@ -30,7 +30,7 @@ use super::breaker::{Backoff, Breaker, BreakerSettings, Permit};
 use super::journal::{Event, Journal, Reloaded, ResetRecord, Trigger};
 use super::moment::BootId;
 use super::{Phase, Reset, Status};
-use crate::clock::Clock;
+use crate::clock::{Clock, whole_seconds};
 use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, ErrorKind, Result, panic_text};
@@ -75,9 +75,6 @@ pub struct ControlSettings {
     /// `initial` are one call.
     pub backoff: Backoff,
 }
-
-/// An append that takes longer is left for a look.
-const LONGEST_APPEND: Duration = Duration::from_secs(30);
 
 /// The task that owns a connector.
 pub(super) struct Task {
@@ -249,7 +246,7 @@ impl Task {
             Permit::Open(left) => {
                 let reason = format!(
                     "{lost}; too many resets: the breaker is open, and lets the next one begin in {} seconds",
-                    left.as_secs().saturating_add(1)
+                    whole_seconds(left)
                 );
                 self.desk.show_trouble(Phase::BreakerOpen, &Error::new(ErrorKind::ContinuityLost, reason));
                 self.rest(Some(left)).await;
@@ -290,11 +287,8 @@ impl Task {
         let wait = self.desk.wait_of(&reset, now);
         if !wait.is_zero() {
             if self.work.shown().borrow().phase != Phase::Retrying {
-                let reason = format!(
-                    "the reset {} did not end; it is tried again in {} seconds",
-                    reset.id,
-                    wait.as_secs().saturating_add(1)
-                );
+                let reason =
+                    format!("the reset {} did not end; it is tried again in {} seconds", reset.id, whole_seconds(wait));
                 self.desk.show_trouble(Phase::Retrying, &Error::unavailable(reason));
             }
             self.rest(Some(wait)).await;
@@ -417,14 +411,13 @@ fn failed(id: String, error: &Error) -> Event {
     Event::Failed { id, code: error.kind().name().to_string(), reason: error.message().to_string() }
 }
 
-/// Completes when delivery may be left for a look, from the boot time `from` on: between two appends, unless one takes long.
-async fn look_is_due(from: Option<Duration>, clock: Arc<dyn Clock>, mut status: watch::Receiver<Status>) {
-    let Some(from) = from else { return std::future::pending().await };
-    let until = |moment: Duration| clock.sleep(moment.saturating_sub(clock.boot()));
-    until(from).await;
+/// Completes when delivery is left for a look that waits: once there is nothing that it could deliver, and at the boot time
+/// `latest` at the latest. So it gets on between any two looks.
+async fn look_is_due(latest: Option<Duration>, clock: Arc<dyn Clock>, mut status: watch::Receiver<Status>) {
+    let Some(latest) = latest else { return std::future::pending().await };
     tokio::select! {
-        _ = status.wait_for(|status| !status.is_appending) => {}
-        () = until(from + LONGEST_APPEND) => {}
+        _ = status.wait_for(|status| status.phase == Phase::Following && !status.is_appending) => {}
+        () = clock.sleep(latest.saturating_sub(clock.boot())) => {}
     }
 }
 
