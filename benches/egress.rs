@@ -64,7 +64,7 @@ fn main() {
                     rate * alone / rows as f64
                 );
             }
-            let path = format!("{url}?format={name}&generation=1&after_step=0");
+            let path = format!("{url}?format={name}&generation={}&after_step=0", generation(&url).await);
             let last = rows.div_ceil(STEP_ROWS);
             let taken = measured(async || followed(&path, format, last).await).await;
             let rate = rows as f64 / taken;
@@ -130,6 +130,16 @@ async fn push(daemon: &Daemon, rows: u64) {
         let pushed = daemon.push("p", "v", body, ingest::Format::Arrow, At::Next).await;
         assert!(matches!(pushed, Some(Ok(Pushed::Stored { .. }))), "{pushed:?}");
     }
+}
+
+/// The generation of the view's streams, as the first line of one has it.
+async fn generation(url: &str) -> String {
+    let mut response =
+        reqwest::Client::new().post(format!("{url}?format=ndjson&mode=follow")).send().await.expect("an answer");
+    let line = response.chunk().await.expect("a stream").expect("a line");
+    let line = String::from_utf8_lossy(&line);
+    let (_, rest) = line.split_once("\"generation\":").expect("a generation");
+    rest.chars().take_while(char::is_ascii_digit).collect()
 }
 
 /// Reads streams to their ends.

@@ -108,7 +108,7 @@ impl StreamConnector {
     /// What a reset would begin.
     pub(super) async fn preview(&mut self, reset: &Reset) -> Result<ResetPreview> {
         self.check_reset(reset)?;
-        let generation = self.generation().map_or(Ok(Generation::FIRST), Generation::next)?;
+        let generation = self.book.next(self.source.fingerprint())?;
         let (_, cutover) = self.first_state().await?;
         Ok(ResetPreview { ours: None, repair: LogRepair::Unneeded, generation, cutover })
     }

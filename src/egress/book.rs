@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use twox_hash::XxHash3_64;
 
 use super::chunk::Fault;
 use super::teller::Sent;
@@ -22,7 +23,7 @@ const VERSION: u64 = 1;
 /// A generation, and how far it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// How often streams were begun anew, by another source or by a reset.
+    /// A number of its source's own for the first one, one more for each that followed, by another source or by a reset.
     pub generation: Generation,
     /// The fingerprint of its source.
     pub source: String,
@@ -121,6 +122,11 @@ impl Book {
     /// The current generation; `None` before the first one.
     pub fn current(&self) -> Option<Page> {
         self.page.borrow().clone()
+    }
+
+    /// The generation that the next reset begins.
+    pub fn next(&self, source: &str) -> Result<Generation> {
+        self.current().map_or_else(|| first(source), |page| page.generation.next())
     }
 
     /// What was sent since the start of the process.
@@ -222,9 +228,16 @@ impl Book {
     }
 }
 
+/// The number of a source's first generation. Where a book and all that it was about were removed, another history of the
+/// view must not be taken for the one that a client knows.
+fn first(source: &str) -> Result<Generation> {
+    const NUMBERS: u64 = 1_000_000_000;
+    Generation::new(1 + XxHash3_64::oneshot(source.as_bytes()) % NUMBERS)
+}
+
 /// The generation after the one of `page`.
 fn after(page: Option<Page>, source: String, columns: String, begun: Step) -> Result<Page> {
-    let generation = page.map_or(Ok(Generation::FIRST), |page| page.generation.next())?;
+    let generation = page.map_or_else(|| first(&source), |page| page.generation.next())?;
     Ok(Page { generation, source, columns, begun, reset: None, place: None })
 }
 

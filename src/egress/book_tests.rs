@@ -22,6 +22,11 @@ fn open(path: &Path) -> Arc<Book> {
     Arc::new(Book::open(path.to_path_buf(), Arc::new(FileSystem)).unwrap())
 }
 
+/// The n-th generation of a book whose first source is `push:a`.
+fn nth(n: u64) -> Generation {
+    generation(first("push:a").unwrap().get() + n - 1)
+}
+
 fn place(n: u64) -> Place {
     Place { step: step(n), sequence_number: n * 10 }
 }
@@ -32,21 +37,24 @@ async fn a_generation_is_that_of_its_source_until_another_or_a_reset_over_restar
     let path = home.path().join("egress.json");
     let book = open(&path);
     assert_eq!(book.current(), None);
-    let first = book.settle("push:a", &view("id"), step(3)).await.unwrap();
-    assert_eq!((first.generation.get(), first.needless()), (1, step(3)));
-    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), first, "the same source");
+    let begun = book.settle("push:a", &view("id"), step(3)).await.unwrap();
+    assert_eq!((begun.generation, begun.needless()), (nth(1), step(3)));
+    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), begun, "the same source");
     let book = open(&path);
-    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), first, "after a restart");
-    assert_eq!(book.settle("push:b", &view("id"), step(0)).await.unwrap().generation.get(), 2);
+    assert_eq!(book.settle("push:a", &view("id"), step(9)).await.unwrap(), begun, "after a restart");
+    assert_eq!(book.settle("push:b", &view("id"), step(0)).await.unwrap().generation, nth(2));
     let reset = book.reset("push:b", &view("id"), step(5), "why").await.unwrap();
-    assert_eq!((reset.generation.get(), reset.reset.as_deref(), reset.needless()), (3, Some("why"), step(5)));
+    assert_eq!((reset.generation, reset.reset.as_deref(), reset.needless()), (nth(3), Some("why"), step(5)));
     assert_eq!(open(&path).current(), Some(reset.clone()));
     assert!(reset.is_of("push:b", &view("id")) && !reset.is_of("push:b", &view("no")));
-    book.outdate(generation(2), &view("no"), step(9)).await.unwrap();
-    book.outdate(generation(3), &view("no"), step(5)).await.unwrap();
+    book.outdate(nth(2), &view("no"), step(9)).await.unwrap();
+    book.outdate(nth(3), &view("no"), step(5)).await.unwrap();
     assert_eq!(book.current(), Some(reset), "an older one, and a change that was there when it began");
-    book.outdate(generation(3), &view("no"), step(9)).await.unwrap();
-    assert_eq!(book.current().unwrap().generation.get(), 4);
+    book.outdate(nth(3), &view("no"), step(9)).await.unwrap();
+    assert_eq!(book.current().unwrap().generation, nth(4));
+    let other = open(&home.path().join("other.json"));
+    let other = other.settle("push:b", &view("id"), step(0)).await.unwrap().generation;
+    assert_ne!(other, nth(1), "another life of the view is told apart without a book");
 }
 
 #[tokio::test]
@@ -54,16 +62,16 @@ async fn a_place_goes_forward_only_and_within_its_generation() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("egress.json");
     let book = open(&path);
-    let unknown = book.acknowledge(generation(1), place(1)).await.unwrap_err();
+    let unknown = book.acknowledge(nth(1), place(1)).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable);
     book.settle("push:a", &view("id"), step(3)).await.unwrap();
     for (acknowledged, expected) in [(2, None), (3, Some(3)), (7, Some(7)), (5, Some(7))] {
-        let page = book.acknowledge(generation(1), place(acknowledged)).await.unwrap().unwrap();
+        let page = book.acknowledge(nth(1), place(acknowledged)).await.unwrap().unwrap();
         assert_eq!(page.place, expected.map(place), "{acknowledged}");
         assert_eq!(open(&path).current(), Some(page), "{acknowledged}");
     }
-    let fault = book.acknowledge(generation(2), place(9)).await.unwrap().unwrap_err();
-    assert_eq!((fault.error_code, &fault.details["generation"]), ("generation_gone", &1.into()));
+    let fault = book.acknowledge(nth(2), place(9)).await.unwrap().unwrap_err();
+    assert_eq!((fault.error_code, &fault.details["generation"]), ("generation_gone", &nth(1).get().into()));
     assert_eq!(book.current().unwrap().needless(), step(7));
 }
 

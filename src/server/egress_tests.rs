@@ -61,6 +61,12 @@ impl Lines {
     }
 }
 
+/// The generation of the view's streams, and the first one of a connector's.
+async fn generation(served: &Served) -> u64 {
+    let line = Lines::open(served, "&mode=follow").await.next().await.unwrap();
+    line["generation"].as_u64().unwrap()
+}
+
 fn insert(id: i64) -> String {
     format!("{{\"insert\":{{\"id\":{id},\"name\":\"n{id}\"}}}}\n")
 }
@@ -73,11 +79,12 @@ async fn with_client(bounds: Bounds, mode: Mode) -> Served {
 #[tokio::test]
 async fn a_stream_is_a_snapshot_and_then_every_change() {
     let served = Served::usual().await;
+    let g = generation(&served).await;
     served.push("", &[insert(1), insert(2)].concat()).await;
     served.push("", &insert(3)).await;
     let mut lines = Lines::open(&served, "&mode=snapshot_and_follow").await;
     let begin = json!({"sequence_number": 1, "mark": "begin", "rows": 3, "snapshot": true, "partial": true,
-        "generation": 1, "from": 2, "to": 2, "json_data": []});
+        "generation": g, "from": 2, "to": 2, "json_data": []});
     lines.has(begin).await;
     let rows = lines.has(json!({"sequence_number": 2, "snapshot": true, "to": 2})).await;
     assert_eq!(rows["json_data"].as_array().unwrap().len(), 3, "{rows}");
@@ -91,7 +98,7 @@ async fn a_stream_is_a_snapshot_and_then_every_change() {
     let changed =
         json!([{"update": {"id": 1, "name": "x"}}, {"delete": {"id": 2}}, {"insert": {"id": 4, "name": null}}]);
     let change =
-        json!({"sequence_number": 4, "snapshot": false, "generation": 1, "from": 2, "to": 3, "json_data": changed});
+        json!({"sequence_number": 4, "snapshot": false, "generation": g, "from": 2, "to": 3, "json_data": changed});
     lines.has(change).await;
     served.push("", "").await;
     lines.has(json!({"sequence_number": 5, "from": 3, "to": 4, "json_data": []})).await;
@@ -121,21 +128,22 @@ async fn each_mode_and_spelling_begins_as_it_says() {
 #[tokio::test]
 async fn a_stream_is_resumed_where_its_client_is_or_is_gone() {
     let served = Served::usual().await;
+    let g = generation(&served).await;
     for n in 1..=5 {
         served.push("", &insert(n)).await;
     }
-    let mut lines = Lines::open(&served, "&generation=1&after_step=3&after_sequence=17").await;
-    lines.has(json!({"sequence_number": 18, "mark": "start", "generation": 1, "from": 3, "to": 3})).await;
+    let mut lines = Lines::open(&served, &format!("&generation={g}&after_step=3&after_sequence=17")).await;
+    lines.has(json!({"sequence_number": 18, "mark": "start", "generation": g, "from": 3, "to": 3})).await;
     let line = lines.has(json!({"sequence_number": 19, "from": 3, "to": 5})).await;
     assert_eq!(line["json_data"].as_array().unwrap().len(), 2, "{line}");
     for (query, code) in [
-        ("&generation=2&after_step=3", "generation_gone"),
-        ("&generation=1&after_step=6", "step_beyond"),
-        ("&generation=1&after_step=9223372036854775806", "step_beyond"),
+        (format!("&generation={}&after_step=3", g + 1), "generation_gone"),
+        (format!("&generation={g}&after_step=6"), "step_beyond"),
+        (format!("&generation={g}&after_step=9223372036854775806"), "step_beyond"),
     ] {
         let (status, body) = answer(served.ask(Method::POST, &format!("{EGRESS}{query}"))).await;
         assert_eq!((status.as_u16(), &body["error_code"]), (410, &json!(code)), "{body}");
-        assert_eq!(body["details"]["generation"], 1, "{body}");
+        assert_eq!(body["details"]["generation"], g, "{body}");
         assert!(body["message"].as_str().unwrap().contains("ask again without a generation"), "{body}");
     }
 }
@@ -221,11 +229,12 @@ async fn a_quiet_stream_says_that_it_is_alive() {
     let served = Served::with(Bounds { egress, ..Bounds::default() }, |_, _| {}).await;
     let mut lines = Lines::open(&served, "&mode=follow").await;
     lines.has(json!({"mark": "start"})).await;
+    let g = generation(&served).await;
     for number in 2..5 {
         let line = lines.any().await.unwrap();
         assert_eq!(
             line,
-            json!({"sequence_number": number, "snapshot": false, "generation": 1, "from": 0, "to": 0, "mark": "alive", "json_data": []})
+            json!({"sequence_number": number, "snapshot": false, "generation": g, "from": 0, "to": 0, "mark": "alive", "json_data": []})
         );
     }
 }
@@ -260,28 +269,30 @@ async fn streams_are_counted_and_end_when_the_server_stops() {
 #[tokio::test]
 async fn a_connectors_client_goes_on_from_what_it_said_to_have() {
     let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
+    let g = generation(&served).await;
     for n in 1..=3 {
         served.push("", &insert(n)).await;
     }
     let mut lines = Lines::open(&served, "&connector=app").await;
-    lines.has(json!({"mark": "begin", "generation": 1, "to": 3})).await;
+    lines.has(json!({"mark": "begin", "generation": g, "to": 3})).await;
     lines.has(json!({"snapshot": true})).await;
     let end = lines.has(json!({"mark": "end", "rows": 3})).await;
     let acknowledge = async |query: &str| answer(served.ask(Method::POST, &format!("{APP}/acknowledge?{query}"))).await;
     let sequence = end["sequence_number"].as_u64().unwrap();
-    let (_, had) = acknowledge(&format!("generation=1&after_step=3&after_sequence={sequence}")).await;
-    assert_eq!(had, json!({"generation": 1, "step": 3, "sequence_number": sequence}));
-    for (query, code) in
-        [("generation=2&after_step=3", "generation_gone"), ("generation=1&after_step=4", "step_beyond")]
-    {
-        let (status, body) = acknowledge(query).await;
+    let (_, had) = acknowledge(&format!("generation={g}&after_step=3&after_sequence={sequence}")).await;
+    assert_eq!(had, json!({"generation": g, "step": 3, "sequence_number": sequence}));
+    for (query, code) in [
+        (format!("generation={}&after_step=3", g + 1), "generation_gone"),
+        (format!("generation={g}&after_step=4"), "step_beyond"),
+    ] {
+        let (status, body) = acknowledge(&query).await;
         assert_eq!((status.as_u16(), &body["error_code"]), (410, &json!(code)), "{body}");
     }
     served.push("", &insert(4)).await;
     lines.has(json!({"from": 3, "to": 4})).await;
     // It comes again, knows nothing, and gets what follows its place.
     let mut again = Lines::open(&served, "&connector=app").await;
-    again.has(json!({"sequence_number": sequence + 1, "mark": "start", "generation": 1, "to": 3})).await;
+    again.has(json!({"sequence_number": sequence + 1, "mark": "start", "generation": g, "to": 3})).await;
     again.has(json!({"sequence_number": sequence + 2, "from": 3, "to": 4})).await;
     let fault = lines.next().await.unwrap();
     assert_eq!((&fault["error_code"], &fault["details"]["step"]), (&json!("taken_over"), &json!(4)), "{fault}");
@@ -289,7 +300,7 @@ async fn a_connectors_client_goes_on_from_what_it_said_to_have() {
     let (_, report) = served.get(APP).await;
     assert_eq!(
         (&report["generation"], &report["mode"], &report["streams"]),
-        (&json!(1), &json!("snapshot_and_follow"), &json!(1)),
+        (&json!(g), &json!("snapshot_and_follow"), &json!(1)),
         "{report}"
     );
     assert_eq!(report["uri"], "/v1/pipelines/shop/egress/orders?connector=app");
@@ -314,6 +325,7 @@ async fn app_until(served: &Served, what: &str, is: impl Fn(&Value) -> bool) -> 
 #[tokio::test]
 async fn a_paused_client_is_sent_away_and_keeps_its_place() {
     let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
+    let g = generation(&served).await;
     served.push("", &insert(1)).await;
     let mut lines = Lines::open(&served, "&connector=app").await;
     lines.has(json!({"mark": "begin"})).await;
@@ -326,7 +338,7 @@ async fn a_paused_client_is_sent_away_and_keeps_its_place() {
     assert_eq!((status.as_u16(), &body["error_code"]), (409, &json!("paused")), "{body}");
     served.push("", &insert(2)).await;
     served.post(&format!("{APP}/resume")).await;
-    let mut lines = Lines::open(&served, "&connector=app&generation=1&after_step=1&after_sequence=3").await;
+    let mut lines = Lines::open(&served, &format!("&connector=app&generation={g}&after_step=1&after_sequence=3")).await;
     lines.has(json!({"sequence_number": 4, "mark": "start"})).await;
     lines.has(json!({"sequence_number": 5, "from": 1, "to": 2})).await;
     app_until(&served, "the place", |report| report["last_step"] == 1 && report["place"]["acknowledged"] == 1).await;
@@ -335,32 +347,33 @@ async fn a_paused_client_is_sent_away_and_keeps_its_place() {
 #[tokio::test]
 async fn a_reset_begins_another_generation_in_the_stream_that_is_open() {
     let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
+    let g = generation(&served).await;
     served.push("", &insert(1)).await;
     let mut lines = Lines::open(&served, "&connector=app").await;
     lines.has(json!({"mark": "begin"})).await;
     lines.next().await.unwrap();
-    let number = lines.has(json!({"mark": "end", "generation": 1})).await["sequence_number"].as_u64().unwrap();
+    let number = lines.has(json!({"mark": "end", "generation": g})).await["sequence_number"].as_u64().unwrap();
     let asked = served.ask(Method::POST, &format!("{APP}/reset")).json(&json!({"reason": "lost"}));
     let (status, accepted) = answer(asked).await;
     assert_eq!(status, 202, "{accepted}");
-    lines.has(json!({"sequence_number": number + 1, "mark": "begin", "generation": 2, "to": 1})).await;
+    lines.has(json!({"sequence_number": number + 1, "mark": "begin", "generation": g + 1, "to": 1})).await;
     lines.next().await.unwrap();
-    lines.has(json!({"mark": "end", "generation": 2, "rows": 1})).await;
+    lines.has(json!({"mark": "end", "generation": g + 1, "rows": 1})).await;
     let path = format!("{APP}/resets/{}", accepted["id"].as_str().unwrap());
     let (_, record) = served.get(&path).await;
     assert_eq!(
         (&record["state"], &record["generation"], &record["step"]),
-        (&json!("committed"), &json!(2), &json!(1)),
+        (&json!("committed"), &json!(g + 1), &json!(1)),
         "{record}"
     );
     let (status, body) =
-        answer(served.ask(Method::POST, &format!("{EGRESS}&connector=app&generation=1&after_step=1"))).await;
+        answer(served.ask(Method::POST, &format!("{EGRESS}&connector=app&generation={g}&after_step=1"))).await;
     assert_eq!((status.as_u16(), &body["error_code"]), (410, &json!("generation_gone")), "{body}");
     let preview = served.ask(Method::POST, &format!("{APP}/reset")).json(&json!({"dry_run": true}));
     let (_, preview) = answer(preview).await;
-    assert_eq!((&preview["generation"], &preview["cutover"]), (&json!(3), &json!(1)), "{preview}");
-    let mut lines = Lines::open(&served, "&connector=app&generation=2&after_step=1").await;
-    lines.has(json!({"mark": "start", "generation": 2})).await;
+    assert_eq!((&preview["generation"], &preview["cutover"]), (&json!(g + 2), &json!(1)), "{preview}");
+    let mut lines = Lines::open(&served, &format!("&connector=app&generation={}&after_step=1", g + 1)).await;
+    lines.has(json!({"mark": "start", "generation": g + 1})).await;
 }
 
 #[tokio::test]
@@ -371,6 +384,7 @@ async fn a_client_that_is_detached_has_lost_continuity_until_a_reset() {
         (config.connectors, config.views[0].step_log_bytes) = (vec![app], 1 << 20);
     })
     .await;
+    let g = generation(&served).await;
     let text = "x".repeat(60_000);
     let mut step = 0;
     let mut push = async || {
@@ -392,12 +406,13 @@ async fn a_client_that_is_detached_has_lost_continuity_until_a_reset() {
         last = line;
     }
     assert_eq!(last["error_code"], "continuity_lost", "{last}");
-    for query in ["&connector=app", "&connector=app&generation=1&after_step=1"] {
+    for query in ["&connector=app".to_owned(), format!("&connector=app&generation={g}&after_step=1")] {
         let (status, body) = answer(served.ask(Method::POST, &format!("{EGRESS}{query}"))).await;
         assert_eq!((status.as_u16(), &body["error_code"]), (410, &json!("continuity_lost")), "{body}");
     }
     served.post(&format!("{APP}/reset")).await;
-    app_until(&served, "the reset", |report| report["generation"] == 2 && report["state"] != "continuity_lost").await;
+    app_until(&served, "the reset", |report| report["generation"] == g + 1 && report["state"] != "continuity_lost")
+        .await;
     let mut lines = Lines::open(&served, "&connector=app").await;
-    lines.has(json!({"mark": "begin", "generation": 2, "rows": 41})).await;
+    lines.has(json!({"mark": "begin", "generation": g + 1, "rows": 41})).await;
 }

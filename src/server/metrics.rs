@@ -101,6 +101,9 @@ struct Connectors {
     lag_seconds: Gauges,
     snapshot_rows_written: Gauges,
     snapshot_rows_known: Gauges,
+    streams: Gauges,
+    sent_rows: Counters,
+    sent_bytes: Counters,
     commits: Counters,
     rows: Counters,
     bytes: Counters,
@@ -129,8 +132,12 @@ impl Connectors {
         let snapshot_rows_written =
             gauge("snapshot_rows_written", "Rows written of the snapshot that is being written");
         let snapshot_rows_known = gauge("snapshot_rows_known", "Rows that the snapshot has that is being written");
+        let streams = gauge("streams", "Streams that the connector's client has open");
         let mut counter = |name, help| registered(registry, name, help, Counters::default());
         Self {
+            streams,
+            sent_rows: counter("sent_rows", "Rows sent to the connector's client since the start"),
+            sent_bytes: counter("sent_bytes", "Bytes sent to the connector's client since the start"),
             state,
             health,
             fenced,
@@ -194,6 +201,11 @@ impl Connectors {
         let snapshot = report.snapshot.as_ref();
         set_number(&self.snapshot_rows_written, snapshot.map(|s| s.rows));
         set_number(&self.snapshot_rows_known, snapshot.and_then(|s| s.rows_known));
+        if let Some(streams) = report.streams {
+            set(&self.streams, streams as f64);
+            self.sent_rows.get_or_create(&labels).inc_by(report.rows);
+            self.sent_bytes.get_or_create(&labels).inc_by(report.bytes);
+        }
         self.take_work(&labels, &report.work);
     }
 

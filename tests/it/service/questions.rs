@@ -1,5 +1,5 @@
 //! What the request for snapshot-and-follow connectors asks, question by question, answered by a daemon. What it asks of
-//! streams over HTTP is not here.
+//! streams over HTTP is in `egress_questions`.
 
 use reqwest::Method;
 use serde_json::{Value, json};
