@@ -19,6 +19,11 @@ export CARGO_TARGET_DIR=$target CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_INCREMENTAL=
 unset CUTOVER_SEED
 
 fresh() {
+    mkdir -p "$copy"
+    # What the checkout lacks is there no more.
+    find "$copy" -type f -printf '%P\n' | while read -r file; do
+        [ -f "$file" ] || rm "$copy/$file"
+    done
     # Only what differs is written, so that only that is built again.
     git ls-files --cached --others --exclude-standard | while read -r file; do
         [ -f "$file" ] && ! cmp --silent "$file" "$copy/$file" || continue
