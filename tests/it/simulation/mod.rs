@@ -47,6 +47,7 @@ const ENOUGH: u64 = 30;
 const REGRESSIONS: &[(u64, &str)] = &[
     (200091, "a checkpoint that somebody else made, without a hint, was taken for a damaged one"),
     (200112, "a log that others cleaned up while gc read it was taken for a damaged one"),
+    (1001264, "a checkpoint from which the machine's own clock took removals let gc delete what they kept"),
     (210935, "a version below a checkpoint of others, whose entries they deleted, was taken for damage"),
 ];
 
