@@ -211,7 +211,7 @@ pub(super) fn fits(schema: &Value, value: &Value, document: &Value) -> Result<()
             "maximum" => number(said, |number, most| number <= most),
             "minLength" => length(said, |length, least| length >= least),
             "maxLength" => length(said, |length, most| length <= most),
-            "additionalProperties" | "description" | "examples" | "format" | "title" => true,
+            "additionalProperties" | "default" | "description" | "examples" | "format" | "title" => true,
             other => return Err(format!("the keyword {other} is not looked at")),
         };
         if !is_so {
