@@ -746,8 +746,9 @@ async fn nothing_is_appended_to_a_table_with_an_entry_without_bytes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_up_while_a_log_is_judged_is_no_damage() {
+    let table = made(Made::Checkpoints, 2).await;
     for at in 0.. {
-        let inner = made(Made::Checkpoints, 2).await.store().await;
+        let inner = table.store().await;
         let clean = |store: std::sync::Arc<dyn object_store::ObjectStore>| {
             Box::pin(async move {
                 for version in 0..7 {

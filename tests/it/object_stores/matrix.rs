@@ -175,7 +175,7 @@ async fn no_fault_of_the_storage_loses_or_doubles_anything() {
             cases.extend(nexts.map(|next| Case { deed, fault, next }));
         }
     }
-    let wanted = usize::try_from(size("CUTOVER_S3_CASES", 16)).unwrap();
+    let wanted = usize::try_from(size("CUTOVER_S3_CASES", 10)).unwrap();
     while cases.len() > wanted {
         cases.swap_remove(chance.below(cases.len() as u64) as usize);
     }
