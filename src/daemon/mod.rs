@@ -16,14 +16,13 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::join_all;
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 pub use self::alone::Alone;
 use self::directory::DataDirectory;
@@ -78,7 +77,7 @@ pub struct Daemon {
     state: RwLock<State>,
     /// Held by who changes what is there.
     changing: Mutex<Life>,
-    has_begun: AtomicBool,
+    has_begun: watch::Sender<bool>,
 }
 
 /// Whether there may be anything.
@@ -142,7 +141,7 @@ impl Daemon {
         let teller = Teller::List(Arc::clone(&events), world.clone());
         let start = |hook: &WebhookConfig| Webhook::start(hook, &events, directory.webhook(&hook.name)?, &world);
         let webhooks = server.webhooks.iter().map(start).collect::<Result<Vec<_>>>()?;
-        let (state, changing, has_begun) = (RwLock::new(state), Mutex::default(), AtomicBool::default());
+        let (state, changing, has_begun) = (RwLock::new(state), Mutex::default(), watch::Sender::new(false));
         let daemon =
             Self { load, limits, world, boot, directory, events, teller, webhooks, state, changing, has_begun };
         Ok(Arc::new(daemon))
@@ -158,13 +157,19 @@ impl Daemon {
             self.stop().await?;
             return Err(error);
         }
-        self.has_begun.store(true, Ordering::Relaxed);
+        self.has_begun.send_replace(true);
         Ok(())
+    }
+
+    /// Completes when all that the configuration describes was started.
+    pub async fn begun(&self) {
+        // The sender lives as long as this.
+        let _ = self.has_begun.subscribe().wait_for(|has_begun| *has_begun).await;
     }
 
     /// Whether all that the configuration describes was started.
     pub fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
+        *self.has_begun.borrow()
     }
 
     /// Whether a process holds the data directory `path`.

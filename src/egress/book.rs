@@ -23,7 +23,7 @@ const VERSION: u64 = 1;
 /// A generation, and how far it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
-    /// A number of its source's own for the first one, one more for each that followed, by another source or by a reset.
+    /// A number of its source's own for the first one, one more for each reset, and more by such a number for another source.
     pub generation: Generation,
     /// The fingerprint of its source.
     pub source: String,
@@ -126,7 +126,7 @@ impl Book {
 
     /// The generation that the next reset begins.
     pub fn next(&self, source: &str) -> Result<Generation> {
-        self.current().map_or_else(|| first(source), |page| page.generation.next())
+        following(self.current().as_ref(), source)
     }
 
     /// What was sent since the start of the process.
@@ -235,9 +235,20 @@ fn first(source: &str) -> Result<Generation> {
     Generation::new(1 + XxHash3_64::oneshot(source.as_bytes()) % NUMBERS)
 }
 
+/// The number of the generation after `page`, of `source`. Another source's is a number of its own: two that follow the same
+/// page, as it was kept in a copy, are told apart.
+fn following(page: Option<&Page>, source: &str) -> Result<Generation> {
+    let own = first(source)?;
+    match page {
+        None => Ok(own),
+        Some(page) if page.source == source => page.generation.next(),
+        Some(page) => Generation::new(page.generation.get().saturating_add(own.get())),
+    }
+}
+
 /// The generation after the one of `page`.
 fn after(page: Option<Page>, source: String, columns: String, begun: Step) -> Result<Page> {
-    let generation = page.map_or_else(|| first(&source), |page| page.generation.next())?;
+    let generation = following(page.as_ref(), &source)?;
     Ok(Page { generation, source, columns, begun, reset: None, place: None })
 }
 

@@ -71,7 +71,14 @@ pub(super) async fn enter(State(server): State<Arc<Server>>, mut request: Reques
     if caller.role.is_none() && !OPEN.contains(&request.uri().path()) {
         return Err(unknown());
     }
-    if !server.daemon.has_begun() && !OPEN.contains(&request.uri().path()) {
+    let needs_nothing = OPEN.contains(&request.uri().path());
+    if !needs_nothing {
+        tokio::select! {
+            () = server.daemon.begun() => {}
+            () = server.clock.deadline(server.bounds.patience) => {}
+        }
+    }
+    if !needs_nothing && !server.daemon.has_begun() {
         let said = "the views and connectors are being opened; ask again when /readyz says so";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "starting", said).retry_soon());
     }

@@ -31,6 +31,8 @@ use crate::generation::Generation;
 /// How many chunks wait for a client.
 const WAITING: usize = 2;
 const RESUME: [&str; 3] = ["generation", "after_step", "after_sequence"];
+/// No stream comes so far, and there is room for what follows.
+const LAST_CHUNK: u64 = i64::MAX as u64;
 const NDJSON: &str = "application/x-ndjson";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 
@@ -197,6 +199,11 @@ fn resume(query: &Query) -> Answer<Option<(Generation, egress::Place)>> {
     let generation = query.whole("generation", "generation")?.map(Generation::new).transpose();
     let generation = generation.map_err(|e| Problem::bad_request(e.message()))?;
     let (step, sequence_number) = (query.step("after_step")?, query.whole("after_sequence", "number of a chunk")?);
+    if sequence_number.is_some_and(|number| number > LAST_CHUNK) {
+        return Err(Problem::bad_request(format!(
+            "the key \"after_sequence\" is beyond {LAST_CHUNK}, which no chunk has"
+        )));
+    }
     match (generation, step, sequence_number) {
         (Some(generation), Some(step), number) => {
             Ok(Some((generation, egress::Place { step, sequence_number: number.unwrap_or(0) })))

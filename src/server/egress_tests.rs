@@ -281,6 +281,8 @@ async fn a_connectors_client_goes_on_from_what_it_said_to_have() {
     let sequence = end["sequence_number"].as_u64().unwrap();
     let (_, had) = acknowledge(&format!("generation={g}&after_step=3&after_sequence={sequence}")).await;
     assert_eq!(had, json!({"generation": g, "step": 3, "sequence_number": sequence}));
+    let beyond = format!("generation={g}&after_step=3&after_sequence={}", u64::MAX);
+    assert_eq!(acknowledge(&beyond).await.0, 400);
     for (query, code) in [
         (format!("generation={}&after_step=3", g + 1), "generation_gone"),
         (format!("generation={g}&after_step=4"), "step_beyond"),
