@@ -80,10 +80,13 @@ impl Journal {
             book.take(&entry);
             last = Some(entry);
         }
-        let timeline = match &last {
+        let opened = Moment::read(&*world.clock, &boot);
+        let mut timeline = match &last {
             Some(entry) => entry.timeline(),
-            None => super::moment::Timeline::through(Duration::ZERO, Moment::read(&*world.clock, &boot)),
+            None => super::moment::Timeline::through(Duration::ZERO, opened.clone()),
         };
+        // How long the machine was off is asked once: what the wall clock is set to later is no time that passed.
+        timeline.reach(&opened);
         let mut journal = Self { lines, book, timeline, boot, world, long: LONG };
         if last.is_none() {
             journal.record(Event::Begun { connector: connector.to_string() })?;
