@@ -215,7 +215,7 @@ fn q14_a_stream_that_is_no_longer_valid_ends_and_says_so() {
     assert_eq!(fed.service.reset("app", json!({}))["state"], "committed");
     let mut anew = Follower::default();
     fed.follow(&mut anew, &mut fed.pull("connector=app"));
-    assert_eq!(anew.at.unwrap().generation, generation + 1);
+    assert!(anew.at.unwrap().generation > generation, "another history has a number of its own");
     // What is no connector's, too, is told apart from what had the same steps before.
     assert_eq!(fed.try_pull(&at).err(), Some((410, "generation_gone".to_owned())));
 }
