@@ -1,7 +1,5 @@
 //! What a stream must not forget: which generation it is, of which source, and how far its client is.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +10,7 @@ use twox_hash::XxHash3_64;
 
 use super::chunk::Fault;
 use super::teller::Sent;
-use crate::disk::{self, Disk, misplaced, open_own};
+use crate::disk::{self, Disk, misplaced, read_own};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::schema::View;
@@ -262,16 +260,9 @@ pub fn other_generation(asked: Generation, current: Generation) -> Fault {
 
 fn read(path: &Path) -> Result<Option<Page>> {
     let shown = path.display();
-    let mut bytes = Vec::new();
-    let read = open_own(OpenOptions::new().read(true), path).and_then(|mut file| file.read_to_end(&mut bytes));
-    match read {
-        Ok(_) => {}
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => {
-            let unread = |e| Error::unavailable(format!("{shown} cannot be read; look at the disk")).with_source(e);
-            return Err(misplaced(path, &e).unwrap_or_else(|| unread(e)));
-        }
-    }
+    let unread = |e| Error::unavailable(format!("{shown} cannot be read; look at the disk")).with_source(e);
+    let read = read_own(path).map_err(|e| misplaced(path, &e).unwrap_or_else(|| unread(e)))?;
+    let Some(bytes) = read else { return Ok(None) };
     let damaged = || {
         Error::corrupt(format!(
             "{shown} does not hold what it was written with; restore it, or remove it: then its streams begin anew, by a generation that was there before"

@@ -62,7 +62,7 @@ impl WebhookReport {
 impl Webhook {
     /// Tells `config` of `events` from the place on that `place` holds, or from here on; within a Tokio runtime.
     pub fn start(config: &WebhookConfig, events: &Arc<Events>, place: PathBuf, world: &World) -> Result<Self> {
-        let place = Place::open(place, *events.last().borrow(), Arc::clone(&world.ids))?;
+        let place = Place::open(place, *events.last().borrow())?;
         let delivery = Delivery::new(config.clone(), Arc::clone(events), place, world.clone())?;
         let state = delivery.state();
         Ok(Self {

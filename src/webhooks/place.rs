@@ -1,16 +1,11 @@
 //! How far a webhook is, on disk.
 
-use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Ids;
-use crate::disk::{misplaced, open_own};
+use crate::disk::{self, FileSystem, misplaced, read_own};
 use crate::error::{Error, Result};
-use crate::inspect::staged::StagedFile;
 
 /// So many events that it is not told of may be passed again after a restart.
 const UNWRITTEN: u64 = 1000;
@@ -23,7 +18,6 @@ struct Form {
 /// The place of one webhook.
 pub(super) struct Place {
     path: PathBuf,
-    ids: Arc<Ids>,
     after: u64,
     written: u64,
 }
@@ -31,20 +25,13 @@ pub(super) struct Place {
 impl Place {
     /// What the file says; `otherwise` where there is none. A file that says nothing means the oldest event that there is:
     /// better twice than not at all.
-    pub(super) fn open(path: PathBuf, otherwise: u64, ids: Arc<Ids>) -> Result<Self> {
-        let mut text = String::new();
-        let read = open_own(OpenOptions::new().read(true), &path).and_then(|mut file| file.read_to_string(&mut text));
-        let (after, is_there) = match read {
-            Ok(_) => (serde_json::from_str::<Form>(&text).map_or(0, |form| form.after), true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (otherwise, false),
-            Err(e) => {
-                let unreadable =
-                    || Error::config(format!("{} cannot be read; correct its permissions", path.display()));
-                return Err(misplaced(&path, &e).unwrap_or_else(|| unreadable().with_source(e)));
-            }
-        };
-        let mut place = Self { path, ids, after, written: after };
-        if !is_there {
+    pub(super) fn open(path: PathBuf, otherwise: u64) -> Result<Self> {
+        let unreadable = || Error::config(format!("{} cannot be read; correct its permissions", path.display()));
+        let read = read_own(&path).map_err(|e| misplaced(&path, &e).unwrap_or_else(|| unreadable().with_source(e)))?;
+        let said = |bytes: &Vec<u8>| serde_json::from_slice::<Form>(bytes).map_or(0, |form| form.after);
+        let after = read.as_ref().map_or(otherwise, said);
+        let mut place = Self { path, after, written: after };
+        if read.is_none() {
             place.write()?;
         }
         Ok(place)
@@ -68,12 +55,10 @@ impl Place {
     }
 
     fn write(&mut self) -> Result<()> {
-        let mut file = StagedFile::create(&self.path, &self.ids)?;
         let form = serde_json::to_vec(&Form { after: self.after })
             .map_err(|e| Error::internal("the place of a webhook was not encoded").with_source(e))?;
-        file.write_all(&form)
+        disk::replace(&FileSystem, &self.path, &form)
             .map_err(|e| Error::unavailable(format!("{} cannot be written", self.path.display())).with_source(e))?;
-        file.appear()?;
         self.written = self.after;
         Ok(())
     }

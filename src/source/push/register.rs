@@ -2,14 +2,13 @@
 //! as if they had missed nothing, and which history it is, since a log that lost steps gives their numbers to others.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{self, Disk, misplaced, open_own};
+use crate::disk::{self, Disk, misplaced, read_own};
 use crate::error::{Error, Result};
 use crate::step::Step;
 
@@ -52,13 +51,9 @@ impl Register {
     /// The file `path`, and what it holds. Corrupt: it holds something else.
     pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, Kept)> {
         let register = Self { path: path.to_path_buf(), disk };
-        let mut bytes = Vec::new();
-        let read = open_own(OpenOptions::new().read(true), path).and_then(|mut file| file.read_to_end(&mut bytes));
-        match read {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((register, Kept::default())),
-            Err(e) => return Err(misplaced(path, &e).unwrap_or_else(|| register.failed("read", e))),
-        }
+        let read = read_own(path);
+        let read = read.map_err(|e| misplaced(path, &e).unwrap_or_else(|| register.failed("read", e)))?;
+        let Some(bytes) = read else { return Ok((register, Kept::default())) };
         let damaged = || {
             Error::corrupt(format!(
                 "{} does not hold what it was written with; restore it, or remove it and reset the view's connectors",
