@@ -35,7 +35,7 @@ use crate::continuity::stamp::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::{Facts, Location};
 use crate::schema::View;
-use crate::sink::{Destination, Progress, Sink, SinkSettings, Stage, Tally, Target};
+use crate::sink::{Destination, Progress, Sink, SinkSettings, Stage, Target};
 use crate::snapshot::Snapshot;
 use crate::source::{Hole, Pick, Source};
 use crate::step::Step;
@@ -167,16 +167,12 @@ impl Connector {
             match ended {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !until.ends_when_idle() => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "delivery is tried again in {pause:?}");
-                    self.tally().retried(Stage::Delivery);
-                    self.show_trouble(Phase::Retrying, &e);
+                    self.show_retry(Stage::Delivery, &e);
                     self.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
-                    if e.kind() == ErrorKind::ContinuityLost {
-                        self.tally().lost(e.lost());
-                    }
-                    self.show_trouble(Phase::of_error(e.kind()), &e);
+                    Status::show_failure(&self.status, &*self.world.clock, &e);
                     return Err(e);
                 }
                 Ok(ended) => {
@@ -245,7 +241,8 @@ impl Connector {
             Standing::Ours(ours) => Some(ours),
             Standing::Absent | Standing::Foreign => None,
         });
-        destination.counting(self.tally())
+        let tally = Arc::clone(&self.status.borrow().tally);
+        destination.counting(tally)
     }
 
     /// Refuses a source that has not seen what the table holds.
@@ -289,17 +286,17 @@ impl Connector {
         Ok(sink)
     }
 
-    fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.status.borrow().tally)
-    }
-
     fn show(&self, change: impl FnOnce(&mut Status)) {
         Status::change(&self.status, &*self.world.clock, change);
     }
 
     /// Shows `phase`, and the error that led to it.
     fn show_trouble(&self, phase: Phase, error: &Error) {
-        self.show(|s| (s.phase, s.trouble) = (phase, Some(Trouble::of(error))));
+        Status::show_trouble(&self.status, &*self.world.clock, phase, error);
+    }
+
+    fn show_retry(&self, stage: Stage, error: &Error) {
+        Status::show_retry(&self.status, &*self.world.clock, stage, error);
     }
 
     fn show_snapshot(&self, progress: &Arc<Progress>, cutover: Step) {

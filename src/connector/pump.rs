@@ -156,8 +156,7 @@ impl<'a> Pump<'a> {
                 Err(e) if e.kind() == ErrorKind::Unavailable && !self.until.ends_when_idle() => {
                     let connector = self.connector.name();
                     tracing::warn!(event = "append_retried", connector, error = %e, "the append is tried again in {pause:?}");
-                    self.connector.tally().retried(Stage::Append);
-                    self.connector.show_trouble(Phase::Retrying, &e);
+                    self.connector.show_retry(Stage::Append, &e);
                     self.connector.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

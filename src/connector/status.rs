@@ -10,7 +10,7 @@ use super::trail::{Trail, What};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Lost, with_causes};
 use crate::generation::Generation;
-use crate::sink::{Commits, Progress, Tally};
+use crate::sink::{Commits, Progress, Stage, Tally};
 use crate::step::Step;
 
 /// What a connector is doing. Set by the connector alone; not persisted.
@@ -180,6 +180,25 @@ impl Status {
             }
             status.trail.enter(clock.unix_millis(), status.phase, status.trouble.as_ref());
         });
+    }
+
+    /// Shows `phase`, and the error that led to it.
+    pub(super) fn show_trouble(shown: &watch::Sender<Self>, clock: &dyn Clock, phase: Phase, error: &Error) {
+        Self::change(shown, clock, |s| (s.phase, s.trouble) = (phase, Some(Trouble::of(error))));
+    }
+
+    /// Counts and shows what failed for a while, and is tried again.
+    pub(super) fn show_retry(shown: &watch::Sender<Self>, clock: &dyn Clock, stage: Stage, error: &Error) {
+        shown.borrow().tally.retried(stage);
+        Self::show_trouble(shown, clock, Phase::Retrying, error);
+    }
+
+    /// Shows the error by which delivery ended, and counts continuity that is lost.
+    pub(super) fn show_failure(shown: &watch::Sender<Self>, clock: &dyn Clock, error: &Error) {
+        if error.kind() == ErrorKind::ContinuityLost {
+            shown.borrow().tally.lost(error.lost());
+        }
+        Self::show_trouble(shown, clock, Phase::of_error(error.kind()), error);
     }
 
     /// Says that something happened.

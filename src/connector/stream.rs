@@ -9,14 +9,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE, LogRepair, Phase, Reloaded, Reset, ResetPreview, Status, Trouble};
+use super::{FIRST_PAUSE, LONGEST_PAUSE, LogRepair, Phase, Reloaded, Reset, ResetPreview, Status};
 use crate::clock::World;
 use crate::continuity::stamp::Mode;
 use crate::egress::{Book, Page};
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
 use crate::schema::View;
-use crate::sink::{Stage, Tally};
+use crate::sink::Stage;
 use crate::source::{Pick, Source};
 use crate::step::Step;
 
@@ -89,16 +89,12 @@ impl StreamConnector {
                 }
                 Err(e) if e.kind() == ErrorKind::Unavailable => {
                     tracing::warn!(event = "retrying", connector = self.name(), error = %e, "the view is looked at again in {pause:?}");
-                    self.tally().retried(Stage::Delivery);
-                    self.show_trouble(Phase::Retrying, &e);
+                    Status::show_retry(&self.status, &*self.world.clock, Stage::Delivery, &e);
                     self.world.clock.sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
-                    if e.kind() == ErrorKind::ContinuityLost {
-                        self.tally().lost(e.lost());
-                    }
-                    self.show_trouble(Phase::of_error(e.kind()), &e);
+                    Status::show_failure(&self.status, &*self.world.clock, &e);
                     return Err(e);
                 }
             }
@@ -244,16 +240,8 @@ impl StreamConnector {
         }
     }
 
-    fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.status.borrow().tally)
-    }
-
     fn show(&self, change: impl FnOnce(&mut Status)) {
         Status::change(&self.status, &*self.world.clock, change);
-    }
-
-    fn show_trouble(&self, phase: Phase, error: &Error) {
-        self.show(|s| (s.phase, s.trouble) = (phase, Some(Trouble::of(error))));
     }
 }
 

@@ -445,7 +445,7 @@ impl Desk {
 
     /// Shows `phase`, and the error that led to it.
     pub(super) fn show_trouble(&self, phase: Phase, error: &Error) {
-        self.show(|s| (s.phase, s.trouble) = (phase, Some(Trouble::of(error))));
+        Status::show_trouble(&self.status, &*self.world.clock, phase, error);
     }
 
     /// Delivery ended by `error`.

@@ -318,8 +318,7 @@ impl Task {
             }
             Some(Err(Stopped::Failed(error))) if error.kind() == ErrorKind::Unavailable => {
                 tracing::warn!(event = "retrying", connector = self.work.name(), id = reset.id, error = %error, "the reset is tried again");
-                self.work.tally().retried(Stage::Reset);
-                self.desk.show_trouble(Phase::Retrying, &error);
+                Status::show_retry(self.work.shown(), &*self.desk.world.clock, Stage::Reset, &error);
                 Ok(())
             }
             Some(Err(Stopped::Failed(error))) => {

@@ -1,7 +1,5 @@
 //! What a task controls: a connector to a table, or one whose client comes for the changes.
 
-use std::sync::Arc;
-
 use tokio::sync::{mpsc, watch};
 
 use super::Command;
@@ -11,7 +9,7 @@ use crate::continuity::plan::Older;
 use crate::continuity::stamp::ResetStamp;
 use crate::error::{Error, Result};
 use crate::generation::Generation;
-use crate::sink::{Applied, Tally};
+use crate::sink::Applied;
 
 /// A connector of either kind.
 pub enum Work {
@@ -54,11 +52,6 @@ impl Work {
             Self::Table(connector) => &connector.status,
             Self::Stream(connector) => connector.shown(),
         }
-    }
-
-    /// What is counted of it.
-    pub(super) fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.shown().borrow().tally)
     }
 
     /// Refused: it has no snapshot to load.
