@@ -361,6 +361,8 @@ async fn a_reset_begins_another_generation_in_the_stream_that_is_open() {
     lines.has(json!({"sequence_number": number + 1, "mark": "begin", "generation": g + 1, "to": 1})).await;
     lines.next().await.unwrap();
     lines.has(json!({"mark": "end", "generation": g + 1, "rows": 1})).await;
+    // The stream goes on as soon as the generation is there, and the journal says so a moment later.
+    app_until(&served, "the end of the reset", |report| report["reset"].is_null()).await;
     let path = format!("{APP}/resets/{}", accepted["id"].as_str().unwrap());
     let (_, record) = served.get(&path).await;
     assert_eq!(
