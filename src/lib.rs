@@ -97,6 +97,7 @@ pub mod source;
 pub mod step;
 pub mod steplog;
 mod store;
+pub mod strand;
 pub mod view;
 pub mod webhooks;
 

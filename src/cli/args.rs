@@ -110,12 +110,15 @@ impl Command {
     }
 }
 
+/// The configuration, where none is named.
+pub(super) const CONFIG: &str = "cutover.toml";
+
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(super) struct Global {
     /// The configuration
-    #[arg(short, long, global = true, value_name = "FILE", env = "CUTOVER_CONFIG", default_value = "cutover.toml")]
+    #[arg(short, long, global = true, value_name = "FILE", env = "CUTOVER_CONFIG", default_value = CONFIG)]
     pub(super) config: PathBuf,
     /// Where the daemon is; absent: where the configuration has it listen, else http://127.0.0.1:8090
     #[arg(long, global = true, value_name = "URL", env = "CUTOVER_URL", hide_env_values = true)]

@@ -1,6 +1,7 @@
 //! How far connectors are: bars on a terminal, a line every ten seconds elsewhere.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -127,6 +128,10 @@ fn describe(status: &Status, speed: Option<f64>) -> String {
     } else {
         parts.extend(status.last_step.map(|step| format!("step {step}")));
         let appended = status.appended();
+        if let Some(sent) = &status.sent {
+            parts.push(format!("{} rows sent", text::grouped(sent.rows.load(Ordering::Relaxed))));
+            parts.push(text::bytes(sent.bytes.load(Ordering::Relaxed)));
+        }
         if appended.commits > 0 {
             parts.push(format!("{} appends", text::grouped(appended.commits)));
             parts.push(format!("{} rows", text::grouped(appended.rows.total())));

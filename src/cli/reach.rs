@@ -9,6 +9,7 @@ use std::path::Path;
 use url::Url;
 
 use super::Session;
+use super::args::CONFIG;
 use crate::config::Secret;
 use crate::daemon;
 use crate::error::{Error, Result};
@@ -36,7 +37,13 @@ impl Reach {
         }
         let path = &session.global.config;
         match std::fs::metadata(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Self::new(parse(DEFAULT_URL)?, session),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                if path != Path::new(CONFIG) {
+                    let shown = path.display();
+                    session.talk.line(&format!("there is no configuration {shown}, and {DEFAULT_URL} is asked"));
+                }
+                return Self::new(parse(DEFAULT_URL)?, session);
+            }
             _ => {}
         }
         match daemon::load(path, &[]) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -224,6 +225,13 @@ impl Member {
     /// Where the connector stands, in one line.
     pub(super) fn summary(&self) -> String {
         let status = self.status.borrow();
+        if let Some(sent) = &status.sent {
+            let generation = status.generation.map_or("no generation yet".to_string(), |g| format!("generation {g}"));
+            let has = status
+                .last_step
+                .map_or("the client has said nothing".to_string(), |step| format!("the client has step {step}"));
+            return format!("{}: {generation}, {has}, {} rows sent", self.name, sent.rows.load(Ordering::Relaxed));
+        }
         let (Some(generation), Some(last)) = (status.generation, status.last_step) else {
             return format!("{}: no table yet", self.name);
         };

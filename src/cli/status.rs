@@ -248,6 +248,15 @@ fn remarks(connector: &ConnectorReport) -> Vec<String> {
     if let Some(reset) = &connector.reset {
         out.push(format!("reset {reset} is under way"));
     }
+    if connector.is_stream() {
+        let streams = connector.streams.unwrap_or(0);
+        let open = if streams == 1 { "1 stream open".to_string() } else { format!("{streams} streams open") };
+        let sent = connector.sent_step.map_or("nothing sent".to_string(), |step| {
+            format!("sent up to step {step}, {} rows, {}", text::grouped(connector.rows), text::bytes(connector.bytes))
+        });
+        let has = if connector.last_step.is_none() { "; it has said nothing yet" } else { "" };
+        out.push(format!("client: {open}, {sent}{has}"));
+    }
     if let Some(trouble) = &connector.trouble {
         out.push(format!("wrong ({}): {}", trouble.code, trouble.reason));
         out.push(format!("helps: {}", trouble.next_action));

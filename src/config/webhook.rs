@@ -29,9 +29,9 @@ pub(super) fn read(server: &mut Section<'_>) -> Vec<WebhookConfig> {
     read
 }
 
-/// All but the commits of changes, of which there are many.
+/// All but the commits of changes, and what clients say to have, of which there is much.
 fn default_events() -> Vec<Kind> {
-    Kind::ALL.into_iter().filter(|kind| *kind != Kind::Appended).collect()
+    Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Appended | Kind::Acknowledged)).collect()
 }
 
 /// The address, which may hold a secret, and its host, which does not.
@@ -97,7 +97,7 @@ mod tests {
         let read = hooks(&format!("{url}\nsecret = {SECRET:?}"));
         assert_eq!((read[0].name.as_str(), read[0].host.as_str()), ("ops", "example.com:8443"));
         assert_eq!(read[0].url.expose(), "https://example.com:8443/a?b=c");
-        assert_eq!(read[0].events.len(), Kind::ALL.len() - 1);
+        assert_eq!(read[0].events.len(), Kind::ALL.len() - 2);
         assert!(!read[0].events.contains(&Kind::Appended));
         let read = hooks(&format!("{url}\nsecret = {SECRET:?}\nevents = [\"appended\", \"continuity_lost\"]"));
         assert_eq!(read[0].events, [Kind::Appended, Kind::ContinuityLost]);

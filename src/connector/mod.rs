@@ -28,11 +28,11 @@ use self::pump::Pump;
 pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
 pub use self::status::{Pace, Phase, Status, Trouble};
 pub use self::stream::{StreamConnector, StreamSettings};
-pub use self::trail::{Append, Occurrence, Trail, What};
+pub use self::trail::{Acknowledged, Append, Occurrence, Trail, What};
 use crate::clock::World;
 use crate::continuity::plan::{self, Ours, Standing};
 use crate::continuity::stamp::Mode;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::log::{Facts, Location};
 use crate::schema::View;
 use crate::sink::{Destination, Progress, Sink, SinkSettings, Stage, Target};
@@ -60,7 +60,7 @@ impl Default for CommitBounds {
 /// How a connector delivers.
 #[derive(Debug, Clone)]
 pub struct ConnectorSettings {
-    /// What is delivered, and how; the source's fingerprint is filled in from the source.
+    /// What is delivered, and how; the source's fingerprint and strands are filled in from the source.
     pub sink: SinkSettings,
     /// When changes are committed.
     pub commit: CommitBounds,
@@ -132,6 +132,7 @@ impl Connector {
     /// A connector from `source` to the table at `location`.
     pub fn new(mut settings: ConnectorSettings, source: Box<dyn Source>, location: Location, world: World) -> Self {
         settings.sink.source = source.fingerprint().to_string();
+        settings.sink.strands = source.strands();
         Self {
             settings,
             source,
@@ -257,7 +258,22 @@ impl Connector {
         if checked.is_err() && is_same == Some(true) {
             self.source.lost(ours.last_step).await?;
         }
-        checked
+        checked?;
+        let own = self.settings.sink.strands.at(ours.last_step);
+        if is_same == Some(true)
+            && ours.strand.is_some()
+            && ours.strand != own
+            && self.settings.sink.mode != Mode::Snapshot
+        {
+            return Err(Error::continuity_lost(
+                Lost::OtherSource,
+                format!(
+                    "the table has step {} of another strand: the source lost that step, and gave its number again; reset the connector",
+                    ours.last_step
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// What a first load writes: a snapshot, or in mode `follow` no rows at the step before the first change.
@@ -320,7 +336,7 @@ impl Connector {
     fn show_reloaded(&self, facts: &Facts, version: Option<u64>, rows: u64) {
         self.show_table(facts.ours());
         if let Some(ours) = facts.ours() {
-            self.tell(What::Reloaded { generation: ours.generation, step: ours.last_step, version, rows });
+            self.tell(What::Reloaded { generation: ours.generation, step: ours.last_step, version, rows: Some(rows) });
         }
     }
 

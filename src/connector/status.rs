@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::trail::{Trail, What};
 use crate::clock::Clock;
+use crate::egress::Sent;
 use crate::error::{Error, ErrorKind, Lost, with_causes};
 use crate::generation::Generation;
 use crate::sink::{Commits, Progress, Stage, Tally};
@@ -106,6 +107,8 @@ pub struct Status {
     pub snapshot_since: Option<Duration>,
     /// What came of its work since it was started.
     pub tally: Arc<Tally>,
+    /// What its client was sent, where it delivers to one.
+    pub sent: Option<Arc<Sent>>,
     /// What happened to it in this run.
     pub trail: Trail,
 }

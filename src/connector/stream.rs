@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE, LogRepair, Phase, Reloaded, Reset, ResetPreview, Status};
+use super::{Acknowledged, FIRST_PAUSE, LONGEST_PAUSE, LogRepair, Phase, Reloaded, Reset, ResetPreview, Status, What};
 use crate::clock::World;
 use crate::continuity::stamp::Mode;
 use crate::egress::{Book, Page};
@@ -43,7 +43,8 @@ pub struct StreamConnector {
 impl StreamConnector {
     /// A connector that keeps its client's place in `source` in `book`.
     pub fn new(settings: StreamSettings, source: Box<dyn Source>, book: Arc<Book>, world: World) -> Self {
-        Self { settings, source, book, world, status: watch::Sender::new(Status::default()) }
+        let status = Status { sent: Some(Arc::clone(book.sent())), ..Status::default() };
+        Self { settings, source, book, world, status: watch::Sender::new(status) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -115,9 +116,10 @@ impl StreamConnector {
         let (view, mut snapshot) = self.source.snapshot(Pick::Newest { until: None }).await?;
         // By its first rows, a connector that was detached holds the log again.
         snapshot.rows.next().await.transpose()?;
-        let step = snapshot.step;
+        let (step, rows) = (snapshot.step, snapshot.known_rows);
         drop(snapshot);
         let page = self.book.reset(self.source.fingerprint(), &view, step, &reset.stamp.id).await?;
+        self.tell_begun(&page, rows);
         self.acknowledge(&page).await?;
         self.show_page(&page, step);
         Ok(Reloaded { version: None, generation: page.generation, step })
@@ -142,7 +144,9 @@ impl StreamConnector {
             Some(page) => page,
             None => {
                 let (view, begun) = self.first_state().await?;
-                self.book.settle(self.source.fingerprint(), &view, begun).await?
+                let page = self.book.settle(self.source.fingerprint(), &view, begun).await?;
+                self.tell_begun(&page, None);
+                page
             }
         };
         let mut acknowledged = None;
@@ -210,6 +214,15 @@ impl StreamConnector {
                 ),
             ));
         }
+        let (known, own) = (page.place.and_then(|place| place.strand), self.source.strands().at(needless));
+        if known.is_some() && known != own {
+            return Err(Error::continuity_lost(
+                Lost::OtherSource,
+                format!(
+                    "the client has step {needless} of another strand: the source lost that step, and gave its number again; reset the connector"
+                ),
+            ));
+        }
         if self.settings.mode != Mode::Snapshot && needless < position.held_from() {
             return Err(Error::continuity_lost(
                 Lost::Gap,
@@ -235,9 +248,28 @@ impl StreamConnector {
         let phase = if last_step.is_some_and(|step| step >= latest) { Phase::Following } else { Phase::CatchingUp };
         let shown = (phase, Some(page.generation), Some(page.begun), last_step);
         let is_shown = |s: &Status| (s.phase, s.generation, s.cutover, s.last_step) == shown;
+        let (known, before) = {
+            let status = self.status.borrow();
+            (status.generation, status.last_step)
+        };
+        // What it has when the connector starts, it said before.
+        if known == Some(page.generation)
+            && let Some(to) = last_step.filter(|step| Some(*step) != before)
+        {
+            let (generation, from) = (page.generation, before.unwrap_or(page.begun));
+            self.tell(What::Acknowledged(Acknowledged { generation, from, to }));
+        }
         if !is_shown(&self.status.borrow()) {
             self.show(|s| (s.phase, s.generation, s.cutover, s.last_step) = shown);
         }
+    }
+
+    fn tell_begun(&self, page: &Page, rows: Option<u64>) {
+        self.tell(What::Reloaded { generation: page.generation, step: page.begun, version: None, rows });
+    }
+
+    fn tell(&self, what: What) {
+        Status::tell(&self.status, &*self.world.clock, what);
     }
 
     fn show(&self, change: impl FnOnce(&mut Status)) {

@@ -53,11 +53,13 @@ pub enum What {
         step: Step,
         /// The version that holds it.
         version: Option<u64>,
-        /// Its rows.
-        rows: u64,
+        /// Its rows, where that is known.
+        rows: Option<u64>,
     },
     /// Changes are committed.
     Appended(Append),
+    /// The client of a stream said what it has.
+    Acknowledged(Acknowledged),
     /// A reset is accepted, or has ended.
     Reset(Box<ResetRecord>),
 }
@@ -79,6 +81,25 @@ pub struct Append {
     pub rows: u64,
     /// Bytes in all.
     pub bytes: u64,
+}
+
+/// What a client said to have, once or in several calls that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The generation of its stream.
+    pub generation: Generation,
+    /// The step that it had before.
+    pub from: Step,
+    /// The step that it has.
+    pub to: Step,
+}
+
+impl Acknowledged {
+    /// This one with what follows it; `None` where `next` does not.
+    pub fn and(self, next: Self) -> Option<Self> {
+        let follows = self.generation == next.generation && self.to == next.from;
+        follows.then_some(Self { to: next.to, ..self })
+    }
 }
 
 impl Append {

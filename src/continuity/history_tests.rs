@@ -62,6 +62,7 @@ impl Model {
             digest: Digest::EMPTY,
             digest_total: Some(Digest::EMPTY),
             source: None,
+            strand: None,
             reset: None,
             adopt: None,
         };

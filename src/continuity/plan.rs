@@ -8,6 +8,7 @@ use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
 use crate::step::{Step, StepRange};
+use crate::strand::Strand;
 
 /// What the table says of itself at its head.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +32,8 @@ pub struct Ours {
     pub generation: Generation,
     /// The last step.
     pub last_step: Step,
+    /// The strand of the last step; `None` where nothing tells it.
+    pub strand: Option<Strand>,
     /// The highest epoch.
     pub epoch: Epoch,
     /// The writer that holds it; `None` when the log no longer tells.

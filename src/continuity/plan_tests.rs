@@ -27,6 +27,7 @@ fn stamp(generation: Generation, cutover: u64, commit: &str) -> TableStamp {
 
 fn ours(last: u64, epoch: u64, writer: &str) -> Ours {
     Ours {
+        strand: None,
         stamp: Some(stamp(Generation::FIRST, 0, "first")),
         connector: identity().connector,
         generation: Generation::FIRST,

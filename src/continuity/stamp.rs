@@ -12,6 +12,7 @@ use crate::epoch::Epoch;
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::step::Step;
+use crate::strand::Strand;
 
 /// The contract's number; a table with another one is beyond this program.
 pub const CONTRACT: u64 = 1;
@@ -202,6 +203,9 @@ pub struct CommitStamp {
     /// The position in the source's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The strand of step `to`, which tells it from others of its number; absent where the source cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strand: Option<Strand>,
     /// For a reload that somebody asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<ResetStamp>,

@@ -24,6 +24,7 @@ fn any_stamp() -> impl Strategy<Value = CommitStamp> {
         digest: Digest::from_u128(contents.1),
         digest_total: contents.2.map(Digest::from_u128),
         source: extra.0,
+        strand: (contents.0[0] % 2 == 0).then(|| Strand::new(contents.0[1])),
         reset: extra.1.map(|(id, who, why)| ResetStamp { id, who, why }),
         adopt: extra.2.map(|(from, who, why)| AdoptStamp { from, who, why }),
     })

@@ -81,8 +81,11 @@ impl Member {
         self.running.as_ref().map_or(Phase::Failed, |(handle, _)| handle.status().borrow().phase)
     }
 
-    /// Whether its table holds `step`.
+    /// Whether its table holds `step`, or its client has said to have it.
     pub(super) fn has(&self, step: Step) -> bool {
+        if let Some(book) = &self.book {
+            return book.current().and_then(|page| page.place).is_some_and(|place| place.step >= step);
+        }
         self.running
             .as_ref()
             .is_ok_and(|(handle, _)| handle.status().borrow().last_step.is_some_and(|last| last >= step))

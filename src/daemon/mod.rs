@@ -208,7 +208,7 @@ impl Daemon {
     /// Loads the configuration anew, and changes what differs. Of what `server` says, tokens and hosts count at once; where the
     /// last token is taken away, nobody is let in until the next start.
     ///
-    /// Config: it is wrong, and nothing was changed.
+    /// Config or Incompatible: it is wrong, or gives an open view other columns, and nothing was changed.
     pub async fn reload(&self) -> Result<Changed> {
         let config = self.on_file().await?;
         let changed = self.apply(config).await?;
@@ -328,11 +328,11 @@ impl Daemon {
     /// Whether each connector's commit holds the step that `token` names. One in mode `snapshot` is not asked once it is
     /// complete: it takes no changes.
     pub fn completion(&self, pipeline: &str, token: &str) -> Completion {
-        let Some((name, id, step)) = parse_token(token) else { return Completion::Unknown };
+        let Some((name, life, step)) = parse_token(token) else { return Completion::Unknown };
         let state = self.read();
         let Some(view) = state.views.get(&(pipeline.to_string(), name.to_string())) else { return Completion::Unknown };
-        let (Some(own), Some(standing)) = (view.id(), view.standing()) else { return Completion::NotOpen };
-        if own != id || standing.log.last < step {
+        let (Some(own), Some(standing)) = (view.life(step), view.standing()) else { return Completion::NotOpen };
+        if own != life || standing.log.last < step {
             return Completion::Gone;
         }
         let is_there = |member: &&Arc<Member>| member.phase() == Phase::Completed || member.has(step);
@@ -388,6 +388,10 @@ impl Daemon {
             let state = self.read();
             (Arc::clone(&state.config), state.views.clone(), state.members.clone())
         };
+        for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
+            let before = views_before.get(&(view.pipeline.clone(), view.name.clone()));
+            before.map_or(Ok(()), |before| before.check_columns(view))?;
+        }
         let is_same_view = |pipeline: &str, view: &str| {
             let find =
                 |config: &Config| config.views.iter().find(|v| v.pipeline == pipeline && v.name == view).cloned();
@@ -528,8 +532,8 @@ fn is_of(connector: &ConnectorConfig, view: &ViewConfig) -> bool {
 /// The view, its life and the step that a token names.
 pub(crate) fn parse_token(token: &str) -> Option<(&str, &str, Step)> {
     let (rest, step) = token.rsplit_once('.')?;
-    let (view, id) = rest.rsplit_once('.')?;
-    Some((view, id, Step::new(step.parse().ok()?).ok()?))
+    let (view, life) = rest.rsplit_once('.')?;
+    Some((view, life, Step::new(step.parse().ok()?).ok()?))
 }
 
 impl std::fmt::Debug for Daemon {

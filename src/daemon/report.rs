@@ -15,8 +15,11 @@ use crate::connector::{Phase, Status, Trouble};
 use crate::continuity::stamp::Mode;
 use crate::egress::Book;
 use crate::error::Error;
+use crate::quantity::duration;
 use crate::step::Step;
 
+/// A destination of which a report has other words.
+const HTTP: &str = "http";
 /// The name and version of a connector's form.
 const SCHEMA: &str = "cutover.status/1";
 
@@ -148,6 +151,9 @@ pub struct ConnectorReport {
     /// `follow`, `snapshot_and_follow` or `snapshot`.
     #[schemars(with = "Mode")]
     pub mode: String,
+    /// What it delivers to: `delta`, a table, or `http`, a client that comes for a stream.
+    #[schemars(example = &"delta")]
+    pub destination: String,
     /// The table, or the path at which its client asks for the stream.
     #[schemars(example = &"s3://lake/prices")]
     pub uri: String,
@@ -162,15 +168,15 @@ pub struct ConnectorReport {
     pub trouble: Option<TroubleReport>,
     /// The reset that is to be carried out.
     pub reset: Option<String>,
-    /// The table's generation.
+    /// The generation of the table or the stream.
     pub generation: Option<u64>,
     /// The step that the generation starts from.
     pub cutover: Option<u64>,
-    /// The table's last step.
+    /// The table's last step, or the one that the client has said to have.
     pub last_step: Option<u64>,
     /// The last step that the source has, as far as it is known.
     pub source_step: Option<u64>,
-    /// How many steps the table is behind.
+    /// How many steps that is behind.
     pub lag_steps: Option<u64>,
     /// For how long it has been behind without a commit, in seconds, as far as anybody looked.
     pub lag_seconds: Option<f64>,
@@ -180,6 +186,8 @@ pub struct ConnectorReport {
     pub place: Option<PlaceReport>,
     /// How many streams its client has open; of one that has no table.
     pub streams: Option<u64>,
+    /// The last step that the client was sent whole, since the start of the daemon; of one that has no table.
+    pub sent_step: Option<u64>,
     /// Appends, or chunks that were sent, since the start of the daemon.
     pub appends: u64,
     /// Rows appended or sent since.
@@ -194,7 +202,7 @@ pub struct ConnectorReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Trouble")]
 pub struct TroubleReport {
-    /// The name of the error's kind.
+    /// The name of the error's kind; `behind` where there was none, and nothing goes on for too long.
     pub code: String,
     /// By what continuity was lost, if it was.
     pub cause: Option<String>,
@@ -254,6 +262,11 @@ impl Lag {
 }
 
 impl ConnectorReport {
+    /// Whether it delivers to a client that comes for a stream, and not to a table.
+    pub fn is_stream(&self) -> bool {
+        self.destination == HTTP
+    }
+
     pub(super) fn of(
         config: &ConnectorConfig,
         status: &Status,
@@ -275,11 +288,12 @@ impl ConnectorReport {
         let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
         let counts = status.tally.counts();
         let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
+        let stuck = || is_stuck.then(|| TroubleReport::stuck(&config.destination, lag_steps.unwrap_or(0), still));
         Self {
             health,
             state: status.phase.to_string(),
             since: status.since,
-            trouble: status.trouble.as_ref().map(TroubleReport::of),
+            trouble: status.trouble.as_ref().map(TroubleReport::of).or_else(stuck),
             reset: status.reset.clone(),
             generation: status.generation.map(|g| g.get()),
             cutover: status.cutover.map(Step::get),
@@ -310,7 +324,11 @@ impl ConnectorReport {
     /// The same of one whose client has streams.
     pub(super) fn sent(self, book: &Book) -> Self {
         let sent = book.sent();
+        let place = book.current().and_then(|page| page.place);
         Self {
+            // It moves while the connector is paused, too.
+            last_step: place.map(|place| place.step.get()),
+            sent_step: sent.step(),
             streams: Some(book.streams()),
             appends: sent.chunks.load(Ordering::Relaxed),
             rows: sent.rows.load(Ordering::Relaxed),
@@ -335,6 +353,11 @@ impl ConnectorReport {
             schema: SCHEMA.to_string(),
             name: config.name.to_string(),
             mode: config.mode.to_string(),
+            destination: match &config.destination {
+                Destination::Delta(_) => "delta",
+                Destination::Http => HTTP,
+            }
+            .to_string(),
             uri: match &config.destination {
                 Destination::Delta(delta) => delta.uri.clone(),
                 Destination::Http => {
@@ -356,6 +379,7 @@ impl ConnectorReport {
             snapshot: None,
             place: None,
             streams: None,
+            sent_step: None,
             appends: 0,
             rows: 0,
             bytes: 0,
@@ -365,6 +389,24 @@ impl ConnectorReport {
 }
 
 impl TroubleReport {
+    /// Of one that does not move although there is no error.
+    fn stuck(destination: &Destination, steps: u64, still: Duration) -> Self {
+        let still = duration(still);
+        let (reason, next_action) = match destination {
+            Destination::Delta(_) => (
+                format!("the table got no commit for {still}, and lacks {steps} steps"),
+                "look at the log and at the storage; resume the connector, or start the program anew",
+            ),
+            Destination::Http => (
+                format!(
+                    "the client has said nothing for {still}, and lacks {steps} steps, which the step log keeps for it"
+                ),
+                "look whether the client runs, and whether it says what it has: by acknowledge, or when it resumes",
+            ),
+        };
+        Self { code: "behind".to_string(), cause: None, reason, next_action: next_action.to_string() }
+    }
+
     pub(super) fn of(trouble: &Trouble) -> Self {
         Self {
             code: trouble.kind.name().to_string(),
@@ -389,5 +431,21 @@ fn source(config: &SourceConfig) -> &'static str {
     match config {
         SourceConfig::Files(_) => "files",
         SourceConfig::Push => "push",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_does_not_move_says_so_and_what_helps() {
+        let client = TroubleReport::stuck(&Destination::Http, 7, Duration::from_secs(75));
+        assert_eq!(client.code, "behind");
+        for (said, word) in
+            [(&client.reason, "client"), (&client.reason, "7 steps"), (&client.next_action, "acknowledge")]
+        {
+            assert!(said.contains(word), "{client:?}");
+        }
     }
 }

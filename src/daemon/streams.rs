@@ -20,7 +20,7 @@ use crate::disk::FileSystem;
 use crate::egress::{
     Begin, Book, Bounds, End, Fault, Format, Page, Place, Reason, Session, Settings, Stream, other_generation,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::source::Source;
@@ -117,7 +117,7 @@ impl Streams {
         check_snapshot(&*source, begin)?;
         let at = if let Begin::After(step) = begin { step } else { Step::ZERO };
         let view = source.view(at).await?;
-        let page = book.settle(source.fingerprint(), &view, Step::ZERO).await?;
+        let page = book.settle_or_tell(source.fingerprint(), &view, Step::ZERO).await?;
         let sequence_number = check_resume(request.resume, &page, &mut *source, &self.config.name).await?;
         let guide = Guide { ends: self.ends.subscribe(), client: None };
         Ok(self.outflow(book, (source, view), request, (page.generation, begin, sequence_number), guide, permit))
@@ -143,7 +143,17 @@ impl Streams {
         let mut source = self.source(Some(config)).await?;
         let sequence_number = check_resume(request.resume, &page, &mut *source, &config.name.to_string()).await?;
         let page = match request.resume {
-            Some((generation, place)) => book.acknowledge(generation, place).await?.map_err(EgressRefusal::Gone)?,
+            Some((generation, place)) => {
+                let place = told(place, &*source);
+                match book.acknowledge(generation, place).await {
+                    // It may read, and says again what it has when it resumes the next time.
+                    Err(e) if e.kind() == ErrorKind::Unavailable => {
+                        tracing::warn!(event = "egress_unwritten", connector = %config.name, error = %e, "what a client has is not written down");
+                        page
+                    }
+                    acknowledged => acknowledged?.map_err(EgressRefusal::Gone)?,
+                }
+            }
             None => page,
         };
         let (begin, sequence_number) = match (request.resume, page.place, config.mode) {
@@ -177,10 +187,15 @@ impl Streams {
         place: Place,
     ) -> Result<Page, EgressRefusal> {
         let _permit = self.admit()?;
-        let (book, config, page) = self.ready(member).await?;
+        let (book, config, page) = self.started(member).await?;
         let mut source = self.source(Some(config)).await?;
         check_resume(Some((generation, place)), &page, &mut *source, &config.name.to_string()).await?;
-        book.acknowledge(generation, place).await?.map_err(EgressRefusal::Gone)
+        let page = book.acknowledge(generation, told(place, &*source)).await?.map_err(EgressRefusal::Gone)?;
+        if config.mode != Mode::Snapshot {
+            // One that is paused does not look at its place.
+            source.acknowledge(page.needless()).await?;
+        }
+        Ok(page)
     }
 
     /// Ends all streams, and waits until they have let go of the view.
@@ -201,8 +216,11 @@ impl Streams {
         Arc::clone(&self.open).try_acquire_owned().map_err(closed)
     }
 
-    /// What a connector's streams need, once it has started and may send.
-    async fn ready<'m>(&self, member: &'m Member) -> Result<(&'m Arc<Book>, &'m ConnectorConfig, Page), EgressRefusal> {
+    /// What a connector's streams need, once it has started, whatever it does.
+    async fn started<'m>(
+        &self,
+        member: &'m Member,
+    ) -> Result<(&'m Arc<Book>, &'m ConnectorConfig, Page), EgressRefusal> {
         let name = member.config.name.to_string();
         let Some(book) = member.book() else {
             let said = format!("{name} delivers to a table, and has no stream; ask for one without a connector");
@@ -214,27 +232,22 @@ impl Streams {
             () = self.clock.deadline(START_PATIENCE) => {}
         }
         let status = status.borrow().clone();
-        if let Some(end) = end_of(&name, &status) {
-            return Err(match end {
-                End::Fault(fault) if fault.error_code == CONTINUITY_LOST => EgressRefusal::Gone(fault),
-                End::Fault(fault) => EgressRefusal::Conflict(fault),
-                End::Close(Reason::Paused) => {
-                    let said = format!("{name} is paused, and keeps its place; resume it");
-                    EgressRefusal::Conflict(Fault::new("paused", said))
-                }
-                End::Close(Reason::Complete) => {
-                    let said = format!(
-                        "the snapshot of {name} was sent, and its client said to have it; reset it for another"
-                    );
-                    EgressRefusal::Conflict(Fault::new("completed", said))
-                }
-                End::Close(Reason::Stopped) | End::Left => {
-                    EgressRefusal::Failed(Error::unavailable(format!("{name} is being stopped; ask again")))
-                }
-            });
+        if let Some(end @ End::Fault(_)) = end_of(&name, &status) {
+            return Err(refusal(&name, end));
         }
         let page = book.current().ok_or_else(|| Error::unavailable(format!("{name} is starting; ask again")))?;
         Ok((book, &member.config, page))
+    }
+
+    /// The same, of one that may send.
+    async fn ready<'m>(&self, member: &'m Member) -> Result<(&'m Arc<Book>, &'m ConnectorConfig, Page), EgressRefusal> {
+        let started = self.started(member).await?;
+        let name = member.config.name.to_string();
+        let status = member.status()?.borrow().clone();
+        if let Some(end) = end_of(&name, &status) {
+            return Err(refusal(&name, end));
+        }
+        Ok(started)
     }
 
     async fn source(&self, connector: Option<&ConnectorConfig>) -> Result<Box<dyn Source>> {
@@ -318,10 +331,26 @@ async fn check_resume(
             "changes after step {step} are gone, {name} holds those after step {held}; ask again without a generation, and begin anew"
         );
         Fault::new("step_gone", said).with("earliest_step", held.get())
+    } else if let Some(strand) = place.strand
+        && let own = source.strands().at(step)
+        && own != Some(strand)
+    {
+        let why = match own {
+            Some(_) => "lost the one that you have, and gave its number again",
+            None => "cannot tell whether it is the one that you have",
+        };
+        let said =
+            format!("step {step} is of another strand: {name} {why}; ask again without a generation, and begin anew");
+        Fault::new("other_strand", said).with("strand", own.map(|own| own.to_string()))
     } else {
         return Ok(place.sequence_number);
     };
     Err(EgressRefusal::Gone(fault.with("generation", page.generation.get())))
+}
+
+/// The place with what tells its step from others of its number, which the source has.
+fn told(place: Place, source: &dyn Source) -> Place {
+    Place { strand: source.strands().at(place.step), ..place }
 }
 
 /// How streams of a connector end when it is so; `None` where they go on.
@@ -337,6 +366,25 @@ fn end_of(name: &str, status: &Status) -> Option<End> {
         Phase::Stopped => Some(End::Close(Reason::Stopped)),
         Phase::ContinuityLost | Phase::BreakerOpen => fault(CONTINUITY_LOST),
         Phase::Fenced | Phase::Failed => fault("failed"),
+    }
+}
+
+/// What is said to who asks for a stream of the connector `name` when those that it has end so.
+fn refusal(name: &str, end: End) -> EgressRefusal {
+    match end {
+        End::Fault(fault) if fault.error_code == CONTINUITY_LOST => EgressRefusal::Gone(fault),
+        End::Fault(fault) => EgressRefusal::Conflict(fault),
+        End::Close(Reason::Paused) => {
+            let said = format!("{name} is paused, and keeps its place; resume it");
+            EgressRefusal::Conflict(Fault::new("paused", said))
+        }
+        End::Close(Reason::Complete) => {
+            let said = format!("the snapshot of {name} was sent, and its client said to have it; reset it for another");
+            EgressRefusal::Conflict(Fault::new("completed", said))
+        }
+        End::Close(Reason::Stopped) | End::Left => {
+            EgressRefusal::Failed(Error::unavailable(format!("{name} is being stopped; ask again")))
+        }
     }
 }
 

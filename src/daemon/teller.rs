@@ -11,12 +11,12 @@ use super::Changed;
 use super::report::TroubleReport;
 use crate::clock::{Clock, World};
 use crate::config::{ConnectorName, ViewConfig};
-use crate::connector::{Append, Phase, ResetRecord, ResetState, Status, What};
+use crate::connector::{Acknowledged, Append, Phase, ResetRecord, ResetState, Status, What};
 use crate::error::Error;
 use crate::events::{About, Draft, Events, Kind};
 use crate::source::push::{Trouble, Troubles};
 
-/// Commits of a connector within this time are one event.
+/// Commits of a connector, or what its client says, within this time are one event.
 const GATHERED: Duration = Duration::from_secs(1);
 /// How long one that was stopped may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -128,10 +128,35 @@ struct Follower {
     clock: Arc<dyn Clock>,
     /// The number of the last occurrence.
     seen: u64,
-    /// Commits that are told together, and when the last of them was.
-    gathered: Option<(i64, Append)>,
-    /// When commits were told last, by the boot clock.
+    /// What is told together, and when the last of it was.
+    gathered: Option<(i64, Gathered)>,
+    /// When such was told last, by the boot clock.
     told_at: Option<Duration>,
+}
+
+/// What happens often, and is told together where one follows the other.
+#[derive(Debug, Clone, Copy)]
+enum Gathered {
+    Append(Append),
+    Acknowledged(Acknowledged),
+}
+
+impl Gathered {
+    fn of(what: &What) -> Option<Self> {
+        match what {
+            What::Appended(append) => Some(Self::Append(*append)),
+            What::Acknowledged(acknowledged) => Some(Self::Acknowledged(*acknowledged)),
+            What::Phase { .. } | What::Reloaded { .. } | What::Reset(_) => None,
+        }
+    }
+
+    fn and(self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (Self::Append(own), Self::Append(next)) => own.and(next).map(Self::Append),
+            (Self::Acknowledged(own), Self::Acknowledged(next)) => own.and(next).map(Self::Acknowledged),
+            _ => None,
+        }
+    }
 }
 
 impl Follower {
@@ -167,12 +192,12 @@ impl Follower {
     }
 
     fn take(&mut self, at: i64, what: &What) {
-        if let What::Appended(append) = what {
-            let joined = self.gathered.and_then(|(_, gathered)| gathered.and(*append));
+        if let Some(next) = Gathered::of(what) {
+            let joined = self.gathered.and_then(|(_, gathered)| gathered.and(next));
             if joined.is_none() {
                 self.flush();
             }
-            self.gathered = Some((at, joined.unwrap_or(*append)));
+            self.gathered = Some((at, joined.unwrap_or(next)));
             return;
         }
         // What happened before is told before.
@@ -192,19 +217,25 @@ impl Follower {
                     self.tell(at, kind, data);
                 }
             }
-            What::Appended(_) => {}
+            What::Appended(_) | What::Acknowledged(_) => {}
         }
     }
 
     fn flush(&mut self) {
-        let Some((at, append)) = self.gathered.take() else { return };
+        let Some((at, gathered)) = self.gathered.take() else { return };
         self.told_at = Some(self.clock.boot());
-        let Append { generation, from, to, version, commits, rows, bytes } = append;
-        let data = json!({
-            "generation": generation, "from": from, "to": to, "version": version,
-            "commits": commits, "rows": rows, "bytes": bytes,
-        });
-        self.tell(at, Kind::Appended, data);
+        match gathered {
+            Gathered::Append(Append { generation, from, to, version, commits, rows, bytes }) => {
+                let data = json!({
+                    "generation": generation, "from": from, "to": to, "version": version,
+                    "commits": commits, "rows": rows, "bytes": bytes,
+                });
+                self.tell(at, Kind::Appended, data);
+            }
+            Gathered::Acknowledged(Acknowledged { generation, from, to }) => {
+                self.tell(at, Kind::Acknowledged, json!({ "generation": generation, "from": from, "to": to }));
+            }
+        }
     }
 
     fn tell(&self, at: i64, kind: Kind, data: Value) {

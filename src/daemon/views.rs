@@ -11,6 +11,7 @@ use super::directory::DataDirectory;
 use super::teller::{Teller, Telling};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, ViewConfig};
+use crate::continuity::columns::Difference;
 use crate::continuity::stamp::Mode;
 use crate::disk::FileSystem;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,7 +81,11 @@ impl PushedView {
         at: At,
         limits: ingest::Limits,
     ) -> Result<Pushed> {
-        let operations = ingest::read(body, &self.view, format, limits).await?;
+        // What does not decode is the request, and nothing of ours.
+        let operations = ingest::read(body, &self.view, format, limits).await.map_err(|e| match e.kind() {
+            ErrorKind::Corrupt => Error::refused(e.message()).with_source(e),
+            _ => e,
+        })?;
         let (rows, bytes) =
             (operations.rows(), operations.batches().iter().map(|b| b.get_array_memory_size() as u64).sum());
         let content = u128::from_le_bytes(operations.content().to_bytes());
@@ -96,7 +101,7 @@ impl PushedView {
     }
 
     fn token(&self, live: &LiveView, step: Step) -> String {
-        format!("{}.{}.{step}", self.config.name, live.history())
+        format!("{}.{}.{step}", self.config.name, live.life(step))
     }
 
     /// The view as the source of the connector `config`, which is attached: nothing that it lacks is let go of.
@@ -122,6 +127,25 @@ impl PushedView {
         Ok(Box::new(source.among_many()))
     }
 
+    /// Refuses what `config` makes of the view where its rows are kept in other columns, or by another key. One that is not open
+    /// may have been moved away.
+    pub(super) fn check_columns(&self, config: &ViewConfig) -> Result<()> {
+        if !self.config.materialized || !config.materialized || self.trouble().is_some() {
+            return Ok(());
+        }
+        let wanted = build::view(config)?;
+        let difference = Difference::between(self.view.schema(), wanted.schema());
+        let is_same_key = self.view.key() == wanted.key();
+        if difference.is_empty() && is_same_key {
+            return Ok(());
+        }
+        let what = if is_same_key { difference.to_string() } else { format!("its key is {:?}", self.view.key()) };
+        Err(Error::incompatible(format!(
+            "the view {}/{} is open with other columns: {what}; leave them as they are, or give the view another name; to begin it anew, take it out, load the configuration, and put it back once its directories are moved away",
+            config.pipeline, config.name
+        )))
+    }
+
     /// Lets go of what a connector that is gone kept.
     pub(super) async fn detach(&self, connector: &str) -> Result<()> {
         match &*self.live.read().await {
@@ -135,9 +159,9 @@ impl PushedView {
         self.live.try_read().ok()?.as_ref().ok().map(LiveView::standing)
     }
 
-    /// What a token of this view must name.
-    pub(super) fn id(&self) -> Option<String> {
-        Some(self.live.try_read().ok()?.as_ref().ok()?.history().to_string())
+    /// What a token of `step`, which this view has, must name.
+    pub(super) fn life(&self, step: Step) -> Option<String> {
+        Some(self.live.try_read().ok()?.as_ref().ok()?.life(step))
     }
 
     /// Why it is not open, or takes nothing more.

@@ -11,10 +11,11 @@ use twox_hash::XxHash3_64;
 use super::chunk::Fault;
 use super::teller::Sent;
 use crate::disk::{self, Disk, misplaced, read_own};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::step::Step;
+use crate::strand::Strand;
 
 const VERSION: u64 = 1;
 
@@ -44,6 +45,9 @@ pub struct Place {
     pub step: Step,
     /// The number of the chunk by which it has.
     pub sequence_number: u64,
+    /// What tells the step from others of its number, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strand: Option<Strand>,
 }
 
 impl Page {
@@ -158,11 +162,21 @@ impl Book {
     /// The generation of this source: the current one, or the next, which is durable then and begins at `step`.
     pub async fn settle(self: &Arc<Self>, source: &str, view: &View, step: Step) -> Result<Page> {
         let (source, columns) = (source.to_owned(), shown(view));
-        self.change(move |page| match page {
-            Some(page) if page.source == source => Ok(None),
-            page => after(page, source, columns, step).map(Some),
-        })
-        .await
+        self.change(move |page| settled(page, source, columns, step)).await
+    }
+
+    /// The same for one for whom nothing is kept. Where it cannot be written, it is not: its number follows from what is
+    /// written and from the source, so it is the same another time.
+    pub async fn settle_or_tell(self: &Arc<Self>, source: &str, view: &View, step: Step) -> Result<Page> {
+        match self.settle(source, view, step).await {
+            Err(e) if e.kind() == ErrorKind::Unavailable => {
+                tracing::warn!(event = "egress_unwritten", error = %e, "the generation of a view's streams is told, and not written down");
+                let (before, columns) = (self.current(), shown(view));
+                let page = settled(before.clone(), source.to_owned(), columns, step)?;
+                page.or(before).ok_or(e)
+            }
+            settled => settled,
+        }
     }
 
     /// Ends `generation`, because whoever has a state of before `step` cannot come to the one after it by changes.
@@ -241,6 +255,14 @@ fn following(page: Option<&Page>, source: &str) -> Result<Generation> {
         None => Ok(own),
         Some(page) if page.source == source => page.generation.next(),
         Some(page) => Generation::new(page.generation.get().saturating_add(own.get())),
+    }
+}
+
+/// The generation of `source` after `page`; `None` where that is the one.
+fn settled(page: Option<Page>, source: String, columns: String, begun: Step) -> Result<Option<Page>> {
+    match page {
+        Some(page) if page.source == source => Ok(None),
+        page => after(page, source, columns, begun).map(Some),
     }
 }
 

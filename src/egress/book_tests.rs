@@ -28,7 +28,7 @@ fn nth(n: u64) -> Generation {
 }
 
 fn place(n: u64) -> Place {
-    Place { step: step(n), sequence_number: n * 10 }
+    Place { step: step(n), sequence_number: n * 10, strand: (n > 2).then(|| Strand::new(n)) }
 }
 
 #[tokio::test]
@@ -102,4 +102,19 @@ fn what_is_no_book_is_damage() {
         let error = Book::open(path.clone(), Arc::new(FileSystem)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_generation_that_cannot_be_written_is_told_to_who_keeps_nothing_and_to_nobody_else() {
+    let home = tempfile::tempdir().unwrap();
+    let book = open(&home.path().join("nowhere/egress.json"));
+    let unwritten = book.settle("push:a", &view("id"), step(0)).await.unwrap_err();
+    assert_eq!(unwritten.kind(), ErrorKind::Unavailable);
+    for _ in 0..2 {
+        let told = book.settle_or_tell("push:a", &view("id"), step(0)).await.unwrap();
+        assert_eq!((told.generation, book.current()), (nth(1), None));
+    }
+    std::fs::create_dir(home.path().join("nowhere")).unwrap();
+    assert_eq!(book.settle_or_tell("push:a", &view("id"), step(0)).await.unwrap().generation, nth(1));
+    assert_eq!(book.current().unwrap().generation, nth(1));
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, ErrorKind};
 use crate::generation::Generation;
 use crate::step::Step;
+use crate::strand::Strand;
 
 /// The head of a chunk: all of it but the rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -22,6 +23,9 @@ pub(super) struct Head {
     /// Whether more of step `to` follows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) partial: bool,
+    /// What tells step `to` from others of its number, where it is not partial and the source can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) strand: Option<Strand>,
     #[serde(flatten)]
     pub(super) mark: Option<Mark>,
 }

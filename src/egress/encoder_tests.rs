@@ -67,7 +67,7 @@ fn changes(view: &View, pushed: &RecordBatch) -> RecordBatch {
 fn head() -> Head {
     let (from, to) = (Step::new(6).unwrap(), Step::new(7).unwrap());
     let generation = Generation::new(3).unwrap();
-    Head { sequence_number: 9, snapshot: false, generation, from, to, partial: false, mark: None }
+    Head { sequence_number: 9, snapshot: false, generation, from, to, partial: false, strand: None, mark: None }
 }
 
 #[derive(Deserialize)]

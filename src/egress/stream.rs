@@ -84,7 +84,8 @@ impl Stream {
         };
         let step = if let Begin::After(step) = begin { step } else { Step::ZERO };
         let world = (settings.bounds, settings.clock, settings.sent);
-        let teller = Teller::new((format, &view), (generation, step, sequence_number), world);
+        let strands = source.strands();
+        let teller = Teller::new((format, &view), (generation, step, sequence_number), world, strands);
         Self { source, teller, task, follows, poll_interval }
     }
 
@@ -168,6 +169,7 @@ impl Stream {
         let mut view = self.teller.view().clone();
         loop {
             let Self { source, teller, poll_interval, .. } = self;
+            drop(teller.room(out).await?);
             match teller.awaited(out, source.changes(at, &view)).await?? {
                 Next::Changes(changes) => at = tell(teller, out, &view, at, changes).await?,
                 Next::View(next) => {
@@ -202,13 +204,15 @@ async fn tell(
         return Err(Error::continuity_lost(Lost::Gap, said).into());
     }
     let Some(changes) = changes.after(at)? else { return Ok(at) };
-    let (netted, _) = changes.net(view)?;
+    let (netted, range) = (changes.net(view)?.0, changes.range());
+    // While the client takes them, they are held once.
+    drop(changes);
     let most = teller.chunk_of(&netted);
-    for Piece { from, to, is_partial, at, rows } in cut(steps_of(&netted)?.values(), changes.range(), most)? {
+    for Piece { from, to, is_partial, at, rows } in cut(steps_of(&netted)?.values(), range, most)? {
         let has = if is_partial { Has::PartOfStep(from, to) } else { Has::Step(to) };
         teller.send(out, has, None, &Rows::Changes(&netted.slice(at, rows))).await?;
     }
-    Ok(changes.range().to())
+    Ok(range.to())
 }
 
 impl std::fmt::Debug for Stream {

@@ -20,6 +20,7 @@ use crate::generation::Generation;
 use crate::schema::View;
 use crate::source::NextView;
 use crate::step::Step;
+use crate::strand::Strands;
 
 /// What a chunk aims at, and how long is waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,15 @@ pub struct Sent {
     pub rows: AtomicU64,
     /// Bytes.
     pub bytes: AtomicU64,
+    /// One more than the last step that was sent whole; 0 before there was one.
+    step: AtomicU64,
+}
+
+impl Sent {
+    /// The last step that was sent whole.
+    pub fn step(&self) -> Option<u64> {
+        self.step.load(Ordering::Relaxed).checked_sub(1)
+    }
 }
 
 /// What a client has once it took the last chunk.
@@ -69,6 +79,7 @@ pub(super) struct Teller {
     bounds: Bounds,
     clock: Arc<dyn Clock>,
     sent: Arc<Sent>,
+    strands: Strands,
     pub(super) generation: Generation,
     pub(super) has: Has,
     /// The number of the last chunk.
@@ -85,6 +96,7 @@ impl Teller {
         (format, view): (Format, &View),
         (generation, step, sequence_number): (Generation, Step, u64),
         (bounds, clock, sent): (Bounds, Arc<dyn Clock>, Arc<Sent>),
+        strands: Strands,
     ) -> Self {
         let (encoder, quiet_since) = (Encoder::new(format, view), clock.boot());
         let has = Has::Step(step);
@@ -94,6 +106,7 @@ impl Teller {
             bounds,
             clock,
             sent,
+            strands,
             generation,
             has,
             sequence_number,
@@ -147,6 +160,14 @@ impl Teller {
         (self.bounds.bytes / row.max(1)).clamp(1, self.bounds.rows.max(1))
     }
 
+    /// Completes when the client has room for a chunk: what nobody takes need not be read.
+    pub(super) async fn room<'out>(&self, out: &'out mpsc::Sender<Bytes>) -> Result<mpsc::Permit<'out, Bytes>, End> {
+        tokio::select! {
+            permit = out.reserve() => permit.map_err(|_| End::Left),
+            () = self.clock.deadline(self.bounds.patience) => Err(End::Fault(self.too_slow())),
+        }
+    }
+
     /// Sends a mark; the client has what it had, or what was set before.
     pub(super) async fn mark(&mut self, out: &mpsc::Sender<Bytes>, mark: Mark) -> Result<(), End> {
         let has = self.has;
@@ -162,15 +183,15 @@ impl Teller {
         rows: &Rows<'_>,
     ) -> Result<(), End> {
         // What nobody takes is not encoded. From here on nothing is awaited: a chunk is sent and counted, or neither.
-        let permit = tokio::select! {
-            permit = out.reserve() => permit.map_err(|_| End::Left)?,
-            () = self.clock.deadline(self.bounds.patience) => return Err(End::Fault(self.too_slow())),
-        };
+        let permit = self.room(out).await?;
         let head = self.head(has, mark);
         let bytes = self.encoder.chunk(&head, rows)?;
         self.sent.chunks.fetch_add(1, Ordering::Relaxed);
         self.sent.rows.fetch_add(rows.count(), Ordering::Relaxed);
         self.sent.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        if let Has::Step(step) = has {
+            self.sent.step.store(step.get() + 1, Ordering::Relaxed);
+        }
         permit.send(bytes);
         (self.sequence_number, self.has, self.has_spoken) = (head.sequence_number, has, true);
         self.quiet_since = self.clock.boot();
@@ -211,7 +232,10 @@ impl Teller {
             End::Fault(fault) => {
                 let (generation, fault) = (self.generation, fault.clone());
                 let fault = match self.has {
-                    Has::Step(step) | Has::PartOfStep(step, _) => fault.with("step", step.get()),
+                    Has::Step(step) | Has::PartOfStep(step, _) => {
+                        let fault = fault.with("step", step.get());
+                        self.strands.at(step).map_or(fault.clone(), |strand| fault.with("strand", strand.to_string()))
+                    }
                     Has::PartOfSnapshot(_) => fault,
                 };
                 self.encoder.last(Err(&fault.with("generation", generation.get())))
@@ -236,7 +260,8 @@ impl Teller {
             Has::PartOfSnapshot(step) => (true, true, step, step),
             Has::PartOfStep(from, to) => (false, true, from, to),
         };
-        Head { sequence_number, snapshot, generation, from, to, partial, mark }
+        let strand = self.strands.at(to).filter(|_| !partial);
+        Head { sequence_number, snapshot, generation, from, to, partial, strand, mark }
     }
 
     fn too_slow(&self) -> Fault {

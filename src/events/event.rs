@@ -42,6 +42,8 @@ pub enum Kind {
     Reloaded,
     /// Changes are committed: `generation`, `from`, `to`, `version`, `commits`, `rows`, `bytes`.
     Appended,
+    /// The client of a connector said what it has: `generation`, `from`, `to`.
+    Acknowledged,
     /// A reset is to be carried out: `id`, `trigger`, `who`, `why`.
     ResetAccepted,
     /// It is in the table: the same, `version`, `generation`, `step`.
@@ -58,7 +60,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every name.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::DaemonStarted,
         Self::DaemonStopped,
         Self::ConfigurationReloaded,
@@ -73,6 +75,7 @@ impl Kind {
         Self::Failed,
         Self::Reloaded,
         Self::Appended,
+        Self::Acknowledged,
         Self::ResetAccepted,
         Self::ResetCommitted,
         Self::ResetCancelled,

@@ -306,6 +306,7 @@ impl Log {
             connector,
             generation,
             last_step,
+            strand: last.as_ref().and_then(|l| l.strand),
             epoch,
             writer: last.as_ref().filter(|l| l.epoch == epoch).map(|l| l.writer.clone()),
             digest_total: last.and_then(|l| l.digest_total),

@@ -229,6 +229,7 @@ fn standing(salvage: &Salvage, metadata: Option<&Metadata>, floor: &Floor) -> St
         connector,
         generation,
         last_step: floor.last_step.unwrap_or(Step::ZERO),
+        strand: None,
         epoch: floor.epoch.unwrap_or(Epoch::FIRST),
         writer: None,
         digest_total: None,

@@ -70,6 +70,8 @@ pub(super) enum Value {
     Word(&'static [&'static str]),
     /// A step.
     Step,
+    /// A strand of a history.
+    Strand,
     /// A whole number of up to 64 bits.
     Number,
     /// A name as the configuration has it.

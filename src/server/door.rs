@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -76,6 +77,10 @@ pub(super) async fn open(
     Ok(())
 }
 
+/// Marks an answer that goes on until one side has enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Endless;
+
 /// How long a connection may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stay {
@@ -94,20 +99,27 @@ async fn connection(
     mut stopping: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    // Who does not read its answers keeps no place: the connection ends when nothing of one is taken for so long.
-    if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(server.bounds.patience)) {
+    // Who does not read its answers keeps no place: the connection ends when nothing of one is taken for so long. A stream ends
+    // before, and then its client may still read why.
+    let stalled = server.bounds.patience.max(server.bounds.egress.patience) + server.bounds.grace;
+    if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(stalled)) {
         tracing::warn!(event = "no_timeout", error = %error, "a connection has no bound for the time in which it is read");
     }
     let service = TowerToHyperService::new(router);
+    let is_endless = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_endless);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Ends { peer, local });
         let answered = AssertUnwindSafe(service.call(request)).catch_unwind();
+        let seen = Arc::clone(&seen);
         async move {
-            Ok::<_, Infallible>(match answered.await {
+            let response = match answered.await {
                 Ok(Ok(response)) => response,
                 Ok(Err(never)) => match never {},
                 Err(panic) => Problem::of_panic(&*panic).into_response(),
-            })
+            };
+            seen.store(response.extensions().get::<Endless>().is_some(), Ordering::Relaxed);
+            Ok::<_, Infallible>(response)
         }
     });
     let bounds = server.bounds;
@@ -129,6 +141,8 @@ async fn connection(
                 is_stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
+            // Its last words are written, or nobody takes them.
+            () = server.clock.deadline(bounds.parting), if is_stopping && is_endless.load(Ordering::Relaxed) => return,
         }
     };
     let parts = connection.into_parts();

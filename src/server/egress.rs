@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use bytes::Bytes;
 use futures::stream;
 use schemars::JsonSchema;
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use super::Server;
 use super::call::{Call, Content, ERRORS, Fault, Key, Reply, Shape, Value};
 use super::connectors::no_such;
+use super::door::Endless;
 use super::input::{Place, Query, has_body};
 use super::pipelines::{find, nothing_called};
 use super::problem::{Answer, Problem};
@@ -26,11 +27,12 @@ use crate::config::{ConnectorName, Role, check_name, nearest};
 use crate::continuity::stamp::Mode;
 use crate::daemon::{EgressRefusal, EgressRequest, Outflow};
 use crate::egress::{self, Format};
+use crate::error::Error;
 use crate::generation::Generation;
 
-/// How many chunks wait for a client.
-const WAITING: usize = 2;
-const RESUME: [&str; 3] = ["generation", "after_step", "after_sequence"];
+/// How many chunks wait for a client, besides the one that is written.
+const WAITING: usize = 1;
+const RESUME: [&str; 4] = ["generation", "after_step", "after_strand", "after_sequence"];
 /// No stream comes so far, and there is room for what follows.
 const LAST_CHUNK: u64 = i64::MAX as u64;
 const NDJSON: &str = "application/x-ndjson";
@@ -54,6 +56,8 @@ const RESUMED: &[Fault] = &[
         .with(&["generation", "asked"]),
     Fault::new(410, "step_gone", "what follows the step is kept no more").with(&["generation", "earliest_step"]),
     Fault::new(410, "step_beyond", "the step is beyond all that the view has").with(&["generation", "last_step"]),
+    Fault::new(410, "other_strand", "the step is another than the one that the client has, or nobody can tell")
+        .with(&["generation", "strand"]),
     Fault::new(410, "continuity_lost", "the connector was detached; reset it"),
 ];
 
@@ -83,6 +87,7 @@ pub(super) const PULL: Call = Call {
         ),
         Key::optional("generation", Value::Number, "The generation of what the client has, to go on behind it."),
         Key::optional("after_step", Value::Step, "The last step that the client has whole."),
+        Key::optional("after_strand", Value::Strand, "The strand of that step, which proves that it is the same."),
         Key::optional("after_sequence", Value::Number, "The last chunk that the client has."),
         Key::optional("connector", Value::Name, "The connector as whose client it is asked."),
         Key::optional("array", Value::Word(&["false"]), "Feldera's; an array is not written."),
@@ -113,6 +118,7 @@ pub(super) const ACKNOWLEDGE: Call = Call {
     query: &[
         Key::required("generation", Value::Number, "The generation of what it has."),
         Key::required("after_step", Value::Step, "The last step that it has whole."),
+        Key::optional("after_strand", Value::Strand, "The strand of that step, which proves that it is the same."),
         Key::optional("after_sequence", Value::Number, "The last chunk that it has."),
     ],
     replies: &[Reply::json::<AcknowledgeReport>(200, "It is written down.")],
@@ -126,7 +132,7 @@ pub(super) async fn pull(
     query: Query,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    query.only(&["mode", "format", RESUME[0], RESUME[1], RESUME[2], "connector", "array", "backpressure"])?;
+    query.only(&[&RESUME[..], &["mode", "format", "connector", "array", "backpressure"]].concat())?;
     if has_body(&headers) {
         return Err(Problem::bad_request("this call takes no body: what is wanted, its path and its query say"));
     }
@@ -142,7 +148,7 @@ pub(super) async fn pull(
         Format::Ndjson => NDJSON,
         Format::Arrow => ARROW,
     };
-    Ok(([(CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response())
+    Ok((Extension(Endless), [(CONTENT_TYPE, HeaderValue::from_static(kind))], body).into_response())
 }
 
 pub(super) async fn acknowledge(
@@ -199,18 +205,21 @@ fn resume(query: &Query) -> Answer<Option<(Generation, egress::Place)>> {
     let generation = query.whole("generation", "generation")?.map(Generation::new).transpose();
     let generation = generation.map_err(|e| Problem::bad_request(e.message()))?;
     let (step, sequence_number) = (query.step("after_step")?, query.whole("after_sequence", "number of a chunk")?);
+    let strand = query.get("after_strand").map(str::parse).transpose();
+    let strand = strand.map_err(|e: Error| Problem::bad_request(format!("after_strand: {}", e.message())))?;
     if sequence_number.is_some_and(|number| number > LAST_CHUNK) {
         return Err(Problem::bad_request(format!(
             "the key \"after_sequence\" is beyond {LAST_CHUNK}, which no chunk has"
         )));
     }
-    match (generation, step, sequence_number) {
-        (Some(generation), Some(step), number) => {
-            Ok(Some((generation, egress::Place { step, sequence_number: number.unwrap_or(0) })))
+    match (generation, step) {
+        (Some(generation), Some(step)) => {
+            let sequence_number = sequence_number.unwrap_or(0);
+            Ok(Some((generation, egress::Place { step, sequence_number, strand })))
         }
-        (None, None, None) => Ok(None),
+        (None, None) if sequence_number.is_none() && strand.is_none() => Ok(None),
         _ => Err(Problem::bad_request(
-            "the keys \"generation\" and \"after_step\" say together what you have: send both, and \"after_sequence\" only with them",
+            "the keys \"generation\" and \"after_step\" say together what you have: send both, and \"after_strand\" and \"after_sequence\" only with them",
         )),
     }
 }

@@ -4,20 +4,20 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 use super::Bounds;
-use super::fixture::{LAKE, Served, answer, client_of, parsed};
+use super::fixture::{LAKE, Raw, Served, answer, beside, client_of, parsed};
 use crate::continuity::stamp::Mode;
 
-const EGRESS: &str = "/v1/pipelines/shop/egress/orders?format=ndjson";
-const APP: &str = "/v1/pipelines/shop/views/orders/connectors/app";
+pub(super) const EGRESS: &str = "/v1/pipelines/shop/egress/orders?format=ndjson";
+pub(super) const APP: &str = "/v1/pipelines/shop/views/orders/connectors/app";
 
 /// The lines of a stream.
-struct Lines {
+pub(super) struct Lines {
     response: Response,
     held: Vec<u8>,
 }
 
 impl Lines {
-    async fn open(served: &Served, query: &str) -> Self {
+    pub(super) async fn open(served: &Served, query: &str) -> Self {
         let response = served.ask(Method::POST, &format!("{EGRESS}{query}")).send().await.unwrap();
         assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
@@ -25,7 +25,7 @@ impl Lines {
     }
 
     /// The next line but one that says that the stream is alive; `None` at its end.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             let line = self.any().await?;
             if line["mark"] != "alive" {
@@ -52,7 +52,7 @@ impl Lines {
     }
 
     /// The next line has these members.
-    async fn has(&mut self, expected: Value) -> Value {
+    pub(super) async fn has(&mut self, expected: Value) -> Value {
         let line = self.next().await.expect("another line");
         for (name, value) in expected.as_object().unwrap() {
             assert_eq!(line[name], *value, "{name}: {line}");
@@ -67,7 +67,7 @@ async fn generation(served: &Served) -> u64 {
     line["generation"].as_u64().unwrap()
 }
 
-fn insert(id: i64) -> String {
+pub(super) fn insert(id: i64) -> String {
     format!("{{\"insert\":{{\"id\":{id},\"name\":\"n{id}\"}}}}\n")
 }
 
@@ -419,4 +419,137 @@ async fn a_client_that_is_detached_has_lost_continuity_until_a_reset() {
         .await;
     let mut lines = Lines::open(&served, "&connector=app").await;
     lines.has(json!({"mark": "begin", "generation": g + 1, "rows": 41})).await;
+}
+
+/// A client that asks for the stream and reads nothing, of a view with more rows than the system keeps for a connection.
+async fn stuck_client(served: &Served) -> Raw {
+    let mut client = Raw::open(served.address);
+    client.send(&format!("POST {EGRESS} HTTP/1.1\r\nHost: {}\r\n\r\n", served.address));
+    client
+}
+
+async fn push_much(served: &Served) {
+    let text = "x".repeat(1 << 20);
+    for id in 0..24 {
+        let (status, body) = served.push("", &format!("{{\"insert\":{{\"id\":{id},\"name\":\"{text}\"}}}}\n")).await;
+        assert_eq!(status, 200, "{body}");
+    }
+}
+
+/// Waits until so many streams that are no connector's are open.
+async fn streams_until(served: &Served, expected: u64) {
+    let opened = async {
+        while served.daemon.pipelines()[0].views[0].streams != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), opened).await.expect("streams begin and end");
+}
+
+#[tokio::test]
+async fn who_took_nothing_for_too_long_can_read_why_when_it_reads_again() {
+    let patience = Duration::from_secs(1);
+    let egress = crate::egress::Bounds { patience, ..Default::default() };
+    let bounds = Bounds { patience, egress, ..Bounds::default() };
+    let served = Served::with(bounds, |config, _| config.connectors.clear()).await;
+    push_much(&served).await;
+    let mut client = stuck_client(&served).await;
+    streams_until(&served, 1).await;
+    streams_until(&served, 0).await;
+    let told = beside(move || client.rest()).await;
+    let last = told.rsplit("\r\n").find(|line| line.starts_with('{')).unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(last["error_code"], "slow_client", "{last}");
+    assert!(told.ends_with("0\r\n\r\n"), "the answer ends as it should");
+}
+
+#[tokio::test]
+async fn streams_that_nobody_reads_do_not_hold_up_a_stop() {
+    let bounds = Bounds { farewell: Duration::from_secs(600), ..Bounds::default() };
+    let mut served = Served::with(bounds, |config, _| config.connectors.clear()).await;
+    push_much(&served).await;
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(stuck_client(&served).await);
+    }
+    streams_until(&served, 8).await;
+    served.begin_stop();
+    tokio::time::timeout(Duration::from_secs(60), served.ended()).await.expect("the stop does not wait for them");
+}
+
+#[tokio::test]
+async fn what_a_client_says_to_have_is_taken_while_its_connector_is_paused() {
+    let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
+    served.push("", &insert(1)).await;
+    let mut lines = Lines::open(&served, "&connector=app").await;
+    let end = loop {
+        let line = lines.next().await.unwrap();
+        if line["mark"] == "end" {
+            break line;
+        }
+    };
+    let g = &end["generation"];
+    served.push("", &insert(2)).await;
+    let last = lines.has(json!({"from": 1, "to": 2})).await;
+    assert_eq!(served.post(&format!("{APP}/pause")).await.0, 200);
+    app_until(&served, "the pause", |report| report["state"] == "paused").await;
+    let had = format!("generation={g}&after_step=2&after_strand={}", last["strand"].as_str().unwrap());
+    let (status, body) = served.post(&format!("{APP}/acknowledge?{had}")).await;
+    assert_eq!((status.as_u16(), &body["step"]), (200, &json!(2)), "{body}");
+    let report = app_until(&served, "the place", |report| report["place"]["acknowledged"] == 2).await;
+    assert_eq!((&report["state"], &report["last_step"]), (&json!("paused"), &json!(2)), "{report}");
+    let (_, holds) = served.get(&format!("{APP}/holds?step=2")).await;
+    assert_eq!(holds["holds"], true, "{holds}");
+    let (status, body) = answer(served.ask(Method::POST, &format!("{EGRESS}&connector=app"))).await;
+    assert_eq!((status.as_u16(), &body["error_code"]), (409, &json!("paused")), "{body}");
+    served.post(&format!("{APP}/resume")).await;
+    app_until(&served, "the end of the pause", |report| report["state"] == "following").await;
+    Lines::open(&served, "&connector=app").await.has(json!({"mark": "start", "to": 2})).await;
+}
+
+#[tokio::test]
+async fn a_connectors_client_is_shown_as_one_and_what_happens_to_it_is_told() {
+    let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
+    served.push("", &insert(1)).await;
+    let mut lines = Lines::open(&served, "&connector=app").await;
+    let end = loop {
+        let line = lines.next().await.unwrap();
+        if line["mark"] == "end" {
+            break line;
+        }
+    };
+    let g = end["generation"].as_u64().unwrap();
+    let report = app_until(&served, "what was sent", |report| report["sent_step"] == 1).await;
+    assert_eq!(
+        (&report["destination"], &report["last_step"], &report["rows"]),
+        (&json!("http"), &json!(null), &json!(1))
+    );
+    let page = served.ask(Method::GET, "/").send().await.unwrap().text().await.unwrap();
+    for shown in ["Rows sent", "Sent up to step", "the client has said nothing yet", "has not said to have it"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    served.post(&format!("{APP}/acknowledge?generation={g}&after_step=1")).await;
+    let mut last = served.daemon.events().last();
+    let told = |kind: crate::events::Kind| {
+        let found =
+            served.daemon.events().newest(1, |e| e.event == kind && e.about.connector.as_deref() == Some("app"));
+        found.first().map(|event| Value::Object(event.data.clone()))
+    };
+    let acknowledged = loop {
+        if let Some(acknowledged) = told(crate::events::Kind::Acknowledged) {
+            break acknowledged;
+        }
+        last.changed().await.unwrap();
+    };
+    assert_eq!((&acknowledged["generation"], &acknowledged["to"]), (&json!(g), &json!(1)), "{acknowledged}");
+    let begun = told(crate::events::Kind::Reloaded).unwrap();
+    assert_eq!((&begun["generation"], &begun["version"]), (&json!(g), &json!(null)), "{begun}");
+    let metrics = served.ask(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    let of = |name: &str, connector: &str| {
+        metrics.lines().any(|line| line.starts_with(name) && line.contains(&format!("connector=\"{connector}\"")))
+    };
+    for name in ["cutover_commits_total", "cutover_rows_total", "cutover_commit_duration_seconds"] {
+        assert!(of(name, "lake") && !of(name, "app"), "{name}: {metrics}");
+    }
+    assert!(of("cutover_sent_rows_total", "app") && of("cutover_committed_step", "app"), "{metrics}");
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, HeaderMap};
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::Server;
 use super::call::{self, Call, Content, Fault, Key, Reply, Shape};
+use super::door::Endless;
 use super::input::Query;
 use super::problem::{Answer, Problem};
 use crate::clock::Clock;
@@ -88,7 +90,7 @@ pub(super) async fn listen(State(server): State<Arc<Server>>, query: Query, head
         let frame = listener.next().await?;
         Some((Ok::<_, Infallible>(frame), listener))
     });
-    Ok(([(CONTENT_TYPE, TYPE)], Body::from_stream(frames)).into_response())
+    Ok((Extension(Endless), [(CONTENT_TYPE, TYPE)], Body::from_stream(frames)).into_response())
 }
 
 fn header(headers: &HeaderMap) -> Answer<Option<&str>> {

@@ -125,7 +125,11 @@ impl Served {
 
     /// With what `change` makes of that.
     pub(super) async fn with(bounds: Bounds, change: impl FnOnce(&mut Config, &Path)) -> Self {
-        let home = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), bounds, change).await
+    }
+
+    /// The same, with what is in `home` already.
+    pub(super) async fn at(home: TempDir, bounds: Bounds, change: impl FnOnce(&mut Config, &Path)) -> Self {
         let server = ServerConfig { data_dir: home.path().join("data"), ..ServerConfig::default() };
         let lake = connector("lake", Mode::SnapshotAndFollow, home.path());
         let mut config = Config { server, views: vec![orders()], connectors: vec![lake] };
@@ -185,10 +189,11 @@ impl Served {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits for the end of the server after [`Served::begin_stop`].
-    pub(super) async fn ended(self) {
+    /// Waits for the end of the server after [`Served::begin_stop`]; what it leaves.
+    pub(super) async fn ended(self) -> TempDir {
         self.served.await.unwrap().unwrap();
         self.daemon.stop().await.unwrap();
+        self.home
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) const PUSH: Call = Call {
             Fault::new(409, "other_content", "the step is stored with other content").with(&["step"]),
             Fault::new(410, "gone", "too long ago to tell whether this is what was stored").with(&["earliest_step"]),
             Fault::new(413, "line_too_long", "a line has more bytes than `limit_bytes`").with(&["limit_bytes"]),
+            Fault::new(500, "corrupt", "the rows of the view, or its step log, are damaged"),
             Fault::new(429, "too_many_requests", "too many, or too much, is being read"),
             Fault::new(503, "step_log_full", "a connector has to go on first").with(&["bytes", "max_bytes"]),
             Fault::new(503, "unavailable", "the view is not open, or its disk failed"),
@@ -223,8 +224,8 @@ fn refused(answer: steplog::Answer) -> Problem {
 
 pub(super) fn failed(error: Error) -> Problem {
     match error.kind() {
-        // The request is what is refused, or what does not decode.
-        ErrorKind::Refused | ErrorKind::Corrupt | ErrorKind::Incompatible => {
+        // The request is what is refused.
+        ErrorKind::Refused | ErrorKind::Incompatible => {
             Problem::new(StatusCode::BAD_REQUEST, "bad_changes", error.message())
         }
         ErrorKind::Unavailable if is_full(&error) => {

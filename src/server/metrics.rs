@@ -126,9 +126,10 @@ impl Connectors {
         let generation = gauge("generation", "The generation of the table");
         let cutover_step = gauge("cutover_step", "The step that the generation starts from");
         let last_step = gauge("last_step", "The last step that the source has");
-        let committed_step = gauge("committed_step", "The last step that the table has");
-        let lag_steps = gauge("lag_steps", "How many steps the table is behind its source");
-        let lag_seconds = gauge("lag_seconds", "For how long the table has been behind its source");
+        let committed_step =
+            gauge("committed_step", "The last step that the table has, or that the client has said to have");
+        let lag_steps = gauge("lag_steps", "How many steps table or client are behind the source");
+        let lag_seconds = gauge("lag_seconds", "For how long they have been behind it");
         let snapshot_rows_written =
             gauge("snapshot_rows_written", "Rows written of the snapshot that is being written");
         let snapshot_rows_known = gauge("snapshot_rows_known", "Rows that the snapshot has that is being written");
@@ -206,10 +207,13 @@ impl Connectors {
             self.sent_rows.get_or_create(&labels).inc_by(report.rows);
             self.sent_bytes.get_or_create(&labels).inc_by(report.bytes);
         }
-        self.take_work(&labels, &report.work);
+        self.take_failures(&labels, &report.work);
+        if !report.is_stream() {
+            self.take_commits(&labels, &report.work);
+        }
     }
 
-    fn take_work(&self, labels: &Labels, work: &WorkReport) {
+    fn take_commits(&self, labels: &Labels, work: &WorkReport) {
         for (kind, commits) in &work.commits {
             let labels = with(labels, "kind", kind.clone());
             self.commits.get_or_create(&labels).inc_by(commits.commits);
@@ -219,14 +223,17 @@ impl Connectors {
             }
         }
         self.conflicts.get_or_create(labels).inc_by(work.conflicts);
+        *self.commit_seconds.get_or_create(labels).0.lock().unwrap_or_else(PoisonError::into_inner) =
+            work.commit_seconds.clone();
+    }
+
+    fn take_failures(&self, labels: &Labels, work: &WorkReport) {
         for (stage, count) in &work.retries {
             self.retries.get_or_create(&with(labels, "stage", stage.clone())).inc_by(*count);
         }
         for (cause, count) in &work.continuity_lost {
             self.continuity_lost.get_or_create(&with(labels, "cause", cause.clone())).inc_by(*count);
         }
-        *self.commit_seconds.get_or_create(labels).0.lock().unwrap_or_else(PoisonError::into_inner) =
-            work.commit_seconds.clone();
     }
 }
 

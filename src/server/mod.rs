@@ -42,8 +42,12 @@ use crate::error::Result;
 struct Bounds {
     /// For the head of a request, and between two chunks of its body.
     patience: Duration,
+    /// For reading what waits, once nothing more is sent because nothing was taken.
+    grace: Duration,
     /// For what was begun when the server is stopped.
     farewell: Duration,
+    /// For the last words of an answer without an end, when the server is stopped.
+    parting: Duration,
     /// Connections at once.
     connections: usize,
     /// The bytes of a request's head.
@@ -66,7 +70,9 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(30),
+            grace: Duration::from_secs(30),
             farewell: Duration::from_secs(5),
+            parting: Duration::from_secs(1),
             connections: 512,
             head: 16 << 10,
             requests: 64,
@@ -207,3 +213,6 @@ mod page_tests;
 #[cfg(test)]
 #[path = "resets_tests.rs"]
 mod resets_tests;
+#[cfg(test)]
+#[path = "restored_tests.rs"]
+mod restored_tests;

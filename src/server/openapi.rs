@@ -204,6 +204,7 @@ fn key(key: &Key, place: &str) -> Value {
     let schema = match key.value {
         call::Value::Word(words) => json!({ "type": "string", "enum": words }),
         call::Value::Step => json!({ "type": "integer", "minimum": 0, "maximum": Step::MAX.get() }),
+        call::Value::Strand => json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }),
         call::Value::Number => json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         call::Value::Name => json!({ "type": "string", "pattern": NAME }),
         call::Value::Text(most) => json!({ "type": "string", "minLength": 1, "maxLength": most }),

@@ -26,6 +26,7 @@ fn required(route: &Route) -> String {
     let given = |key: &Key| match key.value {
         Of::Word(words) => format!("{}={}", key.name, words[0]),
         Of::Step | Of::Number => format!("{}=1", key.name),
+        Of::Strand => format!("{}={:016x}", key.name, 1),
         Of::Text(_) | Of::Name => format!("{}=x", key.name),
     };
     let keys: Vec<String> = route.call.query.iter().filter(|key| key.need == Need::Required).map(given).collect();

@@ -105,6 +105,7 @@ impl Adoption {
             digest: Digest::EMPTY,
             digest_total: ours.digest_total,
             source: None,
+            strand: ours.strand,
             reset: None,
             adopt: Some(adopt),
         };

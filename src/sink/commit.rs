@@ -151,6 +151,7 @@ impl Core {
             connector: stamp.connector.clone(),
             generation: stamp.generation,
             last_step: stamp.to,
+            strand: stamp.strand,
             epoch: stamp.epoch,
             writer: Some(stamp.writer.clone()),
             digest_total: stamp.digest_total,

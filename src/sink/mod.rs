@@ -43,6 +43,7 @@ use crate::log::{Facts, FileColumns, Location, Metadata, Proposal, Protocol, tab
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
+use crate::strand::Strands;
 
 /// What is delivered, and how.
 #[derive(Debug, Clone)]
@@ -55,6 +56,8 @@ pub struct SinkSettings {
     pub layout: Layout,
     /// The source's fingerprint.
     pub source: String,
+    /// What tells the source's steps from others of their numbers.
+    pub strands: Strands,
     /// What to do with a table that is not ours.
     pub on_existing: OnExisting,
     /// What an append does when the view has other columns than the table. Only a connector reloads by itself: here
@@ -76,6 +79,7 @@ impl SinkSettings {
             mode: Mode::SnapshotAndFollow,
             layout: Layout::Changelog,
             source: source.into(),
+            strands: Strands::default(),
             on_existing: OnExisting::Error,
             schema_change: SchemaChange::default(),
             files: FileSettings::default(),
@@ -207,6 +211,7 @@ impl Target {
                     kind: Kind::Mark,
                     from: Some(ours.last_step),
                     to: ours.last_step,
+                    strand: ours.strand,
                     digest_total: ours.digest_total,
                     ..core.stamp(&claim, ours.generation)
                 },
@@ -349,6 +354,7 @@ impl Sink {
                 digest: files.written.digest,
                 digest_total: ours.digest_total.map(|total| total.plus(files.written.digest)),
                 source: changes.position().map(str::to_string),
+                strand: self.core.settings.strands.at(planned.to()),
                 ..self.core.stamp(&self.claim, ours.generation)
             };
             let adds = rows::add_actions(&files.written);
@@ -543,6 +549,7 @@ impl Core {
             digest: Digest::EMPTY,
             digest_total: None,
             source: None,
+            strand: None,
             reset: None,
             adopt: None,
         }

@@ -251,6 +251,7 @@ impl Core {
             digest: written.digest,
             digest_total: Some(written.digest),
             source: Some(reload.position.to_string()),
+            strand: self.settings.strands.at(reload.request.cutover),
             reset: reload.reset.cloned(),
             ..self.stamp(&reload.claim, reload.generation)
         };

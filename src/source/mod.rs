@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
+use crate::strand::Strands;
 
 /// A view with a history: its state at some steps, and its changes between steps.
 ///
@@ -45,6 +46,12 @@ pub trait Source: Send {
 
     /// What makes two sources the same history.
     fn fingerprint(&self) -> &str;
+
+    /// By which its steps are told from others of the same fingerprint and number, which a source that was restored to an earlier
+    /// state lost. They do not change while the source lives.
+    fn strands(&self) -> Strands {
+        Strands::default()
+    }
 
     /// The source's own evidence of where it stands.
     async fn position(&mut self) -> Result<Position>;

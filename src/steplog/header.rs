@@ -1,24 +1,32 @@
-//! What stands at the beginning of a segment: whose it is, where its steps begin, and which segments stand before it.
+//! What stands at the beginning of a segment: whose it is, where its steps begin, which segments stand before it, and of
+//! which strands the log's steps are.
 //!
 //! ```text
 //!   0 magic (8)   8 version   12 length of the header   16 id (16)   32 number   40 base   48 whole
-//!  56 count of the segments before it, each: number, base, end (24)   …   checksum of all before (8)
+//!  56 count of the segments before it, each: number, base, end (24)
+//!   … count of strands, each: the step before its first one, number (16)   …   checksum of all before (8)
 //! ```
 //!
 //! A header that names the segments before it, and where each ends, needs no file beside the segments: the newest header is
-//! the list of what the log consists of. Segments that it does not name are left over.
+//! the list of what the log consists of. Segments that it does not name are left over. Headers of version 1 end before the
+//! strands: of which one older steps are cannot be told.
 
 use twox_hash::XxHash3_64;
 use uuid::Uuid;
 
 use super::wire::Fields;
 use crate::step::Step;
+use crate::strand::{Strand, Strands};
 
 const MAGIC: &[u8; 8] = b"cutsteps";
-const VERSION: u32 = 1;
-/// The length of a header that names no segment.
+const VERSION: u32 = 2;
+/// The version whose headers have no strands.
+const WITHOUT_STRANDS: u32 = 1;
+/// The length of a header of that version that names no segment.
 const SHORTEST: u32 = 72;
+const COUNT: u32 = 8;
 const NAMED: u32 = 24;
+const STRAND: u32 = 16;
 /// The most bytes that a header may claim to have.
 const LONGEST: u32 = 16 << 20;
 
@@ -43,17 +51,20 @@ pub(super) struct Header {
     pub(super) whole: u64,
     /// The segments before it, oldest first.
     pub(super) before: Vec<Before>,
+    /// Of which the log's steps are, those before it and those that follow.
+    pub(super) strands: Strands,
 }
 
 impl Header {
-    /// The length in bytes of a header that names `count` segments.
-    pub(super) fn length(count: usize) -> u64 {
-        u64::from(SHORTEST) + count as u64 * u64::from(NAMED)
+    /// The length in bytes of a header that names `count` segments, of a log of these strands.
+    pub(super) fn length(count: usize, strands: &Strands) -> u64 {
+        let (named, strands) = (count as u64 * u64::from(NAMED), strands.iter().len() as u64 * u64::from(STRAND));
+        u64::from(SHORTEST + COUNT) + named + strands
     }
 
     /// Its bytes, and the salt of its frames' checksums.
     pub(super) fn encode(&self) -> (Vec<u8>, u64) {
-        let length = Self::length(self.before.len()) as u32;
+        let length = Self::length(self.before.len(), &self.strands) as u32;
         let mut bytes = Vec::with_capacity(length as usize);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -67,6 +78,12 @@ impl Header {
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
         }
+        bytes.extend_from_slice(&(self.strands.iter().len() as u64).to_le_bytes());
+        for (after, strand) in self.strands.iter() {
+            for number in [after.get(), strand.get()] {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
+        }
         let sum = XxHash3_64::oneshot(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         (bytes, sum)
@@ -75,7 +92,7 @@ impl Header {
     /// The length that the first 16 bytes of a segment give to its header.
     pub(super) fn claimed_length(bytes: &[u8]) -> Option<u32> {
         let mut fields = Fields(bytes);
-        let is_ours = fields.take::<8>()? == *MAGIC && fields.u32()? == VERSION;
+        let is_ours = fields.take::<8>()? == *MAGIC && (WITHOUT_STRANDS..=VERSION).contains(&fields.u32()?);
         fields.u32().filter(|length| is_ours && (SHORTEST..=LONGEST).contains(length))
     }
 
@@ -84,9 +101,10 @@ impl Header {
         let (content, sum) = bytes.split_last_chunk::<8>()?;
         let sum = u64::from_le_bytes(*sum);
         let mut fields = Fields(content);
-        if XxHash3_64::oneshot(content) != sum || fields.take::<16>().is_none() {
+        if XxHash3_64::oneshot(content) != sum || fields.take::<8>().is_none() {
             return None;
         }
+        let (version, _length) = (fields.u32()?, fields.u32()?);
         let id = Uuid::from_bytes(fields.take()?);
         let (number, base, whole) = (fields.u64()?, Step::new(fields.u64()?).ok()?, fields.u64()?);
         let count = fields.u64()?;
@@ -95,7 +113,13 @@ impl Header {
             let (number, base, end) = (fields.u64()?, Step::new(fields.u64()?).ok()?, fields.u64()?);
             before.push(Before { number, base, end });
         }
-        fields.0.is_empty().then_some((Self { id, number, base, whole, before }, sum))
+        let mut strands = Vec::new();
+        let count = if version == WITHOUT_STRANDS { 0 } else { fields.u64()? };
+        for _ in 0..count {
+            strands.push((Step::new(fields.u64()?).ok()?, Strand::new(fields.u64()?)));
+        }
+        let strands = Strands::new(strands);
+        fields.0.is_empty().then_some((Self { id, number, base, whole, before, strands }, sum))
     }
 }
 
@@ -112,9 +136,13 @@ mod tests {
             base: Step::new(40).unwrap(),
             whole: 120,
             before: vec![before(4, 2, 1000), before(7, 30, 900)],
+            strands: Strands::new(vec![
+                (Step::new(3).unwrap(), Strand::new(5)),
+                (Step::new(8).unwrap(), Strand::new(6)),
+            ]),
         };
         let (bytes, salt) = header.encode();
-        assert_eq!(bytes.len() as u64, Header::length(2));
+        assert_eq!(bytes.len() as u64, Header::length(2, &header.strands));
         assert_eq!(Header::claimed_length(&bytes), Some(bytes.len() as u32));
         assert_eq!(Header::decode(&bytes), Some((header, salt)));
         for bit in 0..bytes.len() * 8 {
@@ -122,5 +150,18 @@ mod tests {
             other[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Header::decode(&other), None, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_header_of_the_first_version_tells_no_strands() {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(MAGIC);
+        [1u32, 72].iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        bytes.extend_from_slice(Uuid::from_u128(7).as_bytes());
+        [3u64, 12, 72, 0].iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        bytes.extend_from_slice(&XxHash3_64::oneshot(&bytes).to_le_bytes());
+        assert_eq!(Header::claimed_length(&bytes), Some(bytes.len() as u32));
+        let (header, _) = Header::decode(&bytes).unwrap();
+        assert_eq!((header.number, header.base.get(), header.strands), (3, 12, Strands::default()));
     }
 }

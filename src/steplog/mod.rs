@@ -39,6 +39,7 @@ use crate::clock::Ids;
 use crate::disk::Disk;
 use crate::error::{Error, Result, panic_text};
 use crate::step::Step;
+use crate::strand::Strands;
 use files::Files;
 use header::Header;
 use writer::{Append, Layout, Request, Writer};
@@ -47,6 +48,10 @@ use writer::{Append, Layout, Request, Writer};
 const QUEUE: usize = 1024;
 /// The unit in which room in the queue is counted, in bytes.
 const UNIT: u64 = 1024;
+/// How many strands are remembered, where segments have room for so many.
+const STRANDS: u64 = 1000;
+/// So many bytes of a segment are worth a strand in its header.
+const WORTH: u64 = 128;
 
 /// What a log may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +72,13 @@ impl Limits {
     }
 
     /// What a step may take so that it fits once everything before it is released.
-    fn largest_step(&self) -> u64 {
-        self.max_bytes.saturating_sub(self.segment_bytes * 2).saturating_sub(Header::length(2) * 2)
+    fn largest_step(&self, strands: &Strands) -> u64 {
+        self.max_bytes.saturating_sub(self.segment_bytes * 2).saturating_sub(Header::length(2, strands) * 2)
+    }
+
+    /// How many strands are remembered.
+    fn strands(&self) -> usize {
+        (self.segment_bytes / WORTH).clamp(1, STRANDS) as usize
     }
 }
 
@@ -118,6 +128,7 @@ pub struct Stand {
 pub struct StepLog {
     directory: PathBuf,
     id: Uuid,
+    strands: Strands,
     requests: mpsc::Sender<Request>,
     room: Arc<Semaphore>,
     units: u32,
@@ -136,18 +147,19 @@ impl StepLog {
         disk: Arc<dyn Disk>,
         ids: &Ids,
     ) -> Result<(Self, Recovery)> {
-        if limits.segment_bytes > limits.max_bytes / 8 || limits.segment_bytes < Header::length(0) {
+        if limits.segment_bytes > limits.max_bytes / 8 || limits.segment_bytes < Header::length(0, &Strands::default())
+        {
             return Err(Error::config(format!(
                 "a step log of {} bytes cannot have segments of {}: at most an eighth, and room for a header",
                 limits.max_bytes, limits.segment_bytes
             )));
         }
         let files = Files::lock(directory, disk)?;
-        let (recovered, recovery) = recovery::recover(&files, begin, ids)?;
+        let (recovered, recovery) = recovery::recover(&files, begin, ids, limits.strands())?;
         if let Some(cut) = &recovery.cut {
             tracing::warn!(file = %cut.file.display(), offset = cut.offset, bytes = cut.bytes, "a write that never became durable was cut off the step log");
         }
-        let id = recovered.id;
+        let (id, strands) = (recovered.id, recovered.strands.clone());
         let writer = Writer::new(files, limits, recovered);
         let layout = writer.layout();
         let (requests, received) = mpsc::channel(QUEUE);
@@ -158,12 +170,18 @@ impl StepLog {
         let units = u32::try_from((limits.queue_bytes / UNIT).max(1)).unwrap_or(u32::MAX);
         let room = Arc::new(Semaphore::new(units as usize));
         let directory = directory.to_path_buf();
-        Ok((Self { directory, id, requests, room, units, layout, writer }, recovery))
+        Ok((Self { directory, id, strands, requests, room, units, layout, writer }, recovery))
     }
 
     /// What tells this log from every other: drawn when it began.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// Of which strands its steps are: each opening draws one for those that it appends. Steps of a log that was restored to
+    /// an earlier state are so told from those that it lost.
+    pub fn strands(&self) -> &Strands {
+        &self.strands
     }
 
     /// Stores an entry; waits until it is durable.

@@ -22,6 +22,7 @@ use crate::clock::Ids;
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::step::Step;
+use crate::strand::{Strand, Strands};
 
 /// How much is copied at once, in bytes.
 const COPIED: usize = 1 << 20;
@@ -56,10 +57,12 @@ pub(super) struct Recovered {
     pub(super) file: Box<dyn DiskFile>,
     /// Segments that are left over and could not be removed, with their lengths.
     pub(super) dead: Vec<(u64, u64)>,
+    /// Of which its steps are; what follows is of the last one.
+    pub(super) strands: Strands,
 }
 
-/// Finds the log in `files`, or begins one whose first step follows `begin`.
-pub(super) fn recover(files: &Files, begin: Step, ids: &Ids) -> Result<(Recovered, Recovery)> {
+/// Finds the log in `files`, or begins one whose first step follows `begin`; of its strands, `most` are remembered.
+pub(super) fn recover(files: &Files, begin: Step, ids: &Ids, most: usize) -> Result<(Recovered, Recovery)> {
     let found = files.segments()?;
     let Some((newest, length)) = found.last_key_value().map(|(number, length)| (*number, *length)) else {
         return create(files, begin, ids);
@@ -73,23 +76,28 @@ pub(super) fn recover(files: &Files, begin: Step, ids: &Ids) -> Result<(Recovere
     }
     let mut segments: Vec<Segment> = segments.into_iter().map(|(segment, _)| segment).collect();
     let (source, last, cut) = tail(files, file, &header, Segment::new(newest, header.base, begin, salt), length)?;
-    let (copy, file) = copied(files, &header, &source, &segments)?;
+    let strands = header.strands.and(last, Strand::draw(ids), most);
+    let (copy, file) = copied(files, &header, &strands, (&source, segments.as_slice()))?;
     segments.push(copy);
     let left: Vec<(u64, u64)> = found
         .into_iter()
         .filter(|(number, _)| !segments.iter().any(|segment| segment.number == *number))
         .filter(|(number, _)| files.remove(*number).is_err())
         .collect();
-    Ok((Recovered { id: header.id, segments, last, file, dead: left }, Recovery { is_new: false, cut }))
+    let recovered = Recovered { id: header.id, segments, last, file, dead: left, strands };
+    Ok((recovered, Recovery { is_new: false, cut }))
 }
 
 fn create(files: &Files, begin: Step, ids: &Ids) -> Result<(Recovered, Recovery)> {
     let drawn = ids.draw();
     let id = Uuid::try_parse(&drawn).map_err(|e| Error::internal("an id is no UUID").with_source(e))?;
-    let header = Header { id, number: 1, base: begin, whole: Header::length(0), before: Vec::new() };
+    let strands = Strands::default().and(begin, Strand::draw(ids), 1);
+    let whole = Header::length(0, &strands);
+    let header = Header { id, number: 1, base: begin, whole, before: Vec::new(), strands: strands.clone() };
     let created = files.create(&header, |_, _| Ok(())).map_err(|e| e.fault.error())?;
     let segment = Segment::new(header.number, begin, header.whole, created.salt);
-    let recovered = Recovered { id, segments: vec![segment], last: begin, file: created.file, dead: Vec::new() };
+    let recovered =
+        Recovered { id, segments: vec![segment], last: begin, file: created.file, dead: Vec::new(), strands };
     Ok((recovered, Recovery { is_new: true, cut: None }))
 }
 
@@ -171,16 +179,17 @@ fn tail(
 fn copied(
     files: &Files,
     header: &Header,
-    source: &Segment,
-    before: &[Segment],
+    strands: &Strands,
+    (source, before): (&Segment, &[Segment]),
 ) -> Result<(Segment, Box<dyn DiskFile>)> {
-    let begin = Header::length(before.len());
+    let begin = Header::length(before.len(), strands);
     let header = Header {
         id: header.id,
         number: header.number.checked_add(1).ok_or_else(|| Error::internal("the step log has no number left"))?,
         base: header.base,
         whole: begin + (source.end - source.begin),
         before: before.iter().map(Segment::before).collect(),
+        strands: strands.clone(),
     };
     let mut frames = Frames::open(files.path(), source, source.base)?;
     frames.end = source.end;

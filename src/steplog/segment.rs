@@ -206,6 +206,10 @@ impl Frames {
         let wanted = length.max(CHUNK.min(self.end - offset));
         let mut bytes = vec![0; usize::try_from(wanted).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut bytes, offset)?;
+        if length > CHUNK {
+            // It is not read again, and whoever follows slowly would hold it.
+            return Ok(Bytes::from(bytes));
+        }
         (self.chunk, self.chunk_at) = (Bytes::from(bytes), offset);
         within(&self.chunk, offset).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }

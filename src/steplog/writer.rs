@@ -14,6 +14,7 @@ use super::{Answer, Limits};
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::step::Step;
+use crate::strand::Strands;
 
 /// What the writer is asked for.
 pub(super) enum Request {
@@ -63,6 +64,7 @@ pub(super) struct Writer {
     dead: Vec<(u64, u64)>,
     /// Whether every name that was taken away is sure to stay away.
     are_names_sure: bool,
+    strands: Strands,
     layout: watch::Sender<Layout>,
 }
 
@@ -76,12 +78,12 @@ struct Plan {
 
 impl Writer {
     pub(super) fn new(files: Files, limits: Limits, recovered: Recovered) -> Self {
-        let Recovered { id, segments, last, file, dead } = recovered;
+        let Recovered { id, segments, last, file, dead, strands } = recovered;
         let highest = segments.iter().map(|segment| segment.number).max().unwrap_or(0);
         let (layout, _) = watch::channel(Layout { segments: Vec::new(), last, bytes: 0 });
         let are_names_sure = true;
-        let writer =
-            Self { files, id, limits, segments, last, file: Some(file), highest, dead, are_names_sure, layout };
+        let file = Some(file);
+        let writer = Self { files, id, limits, segments, last, file, highest, dead, are_names_sure, strands, layout };
         writer.publish();
         writer
     }
@@ -162,7 +164,7 @@ impl Writer {
         }
         let length = entry.payload.len() as u64;
         let head = Head { length, after, step, rows: entry.rows, content: entry.content, durable: 0, payload_sum: 0 };
-        let (frame, largest) = (head.frame_length(), self.limits.largest_step());
+        let (frame, largest) = (head.frame_length(), self.limits.largest_step(&self.strands));
         if frame > largest {
             return Err(Error::refused(format!(
                 "step {step} takes {frame} bytes, and one of more than {largest} has no room in the step log; raise \
@@ -170,7 +172,7 @@ impl Writer {
             )));
         }
         // There is always room for the header by which everything can be released.
-        let header = Header::length(self.segments.len());
+        let header = Header::length(self.segments.len(), &self.strands);
         let (bytes, max_bytes) = (self.bytes(), self.limits.max_bytes);
         if bytes + header * 2 + plan.bytes + frame > max_bytes {
             return Ok(Err(Answer::Full { bytes: bytes + plan.bytes, max_bytes }));
@@ -248,8 +250,8 @@ impl Writer {
         self.highest += 1;
         let before: Vec<_> =
             self.segments.iter().filter(|segment| segment.end > segment.begin).map(Segment::before).collect();
-        let begin = Header::length(before.len());
-        let header = Header { id: self.id, number: self.highest, base: self.last, whole: begin, before };
+        let (strands, begin) = (self.strands.clone(), Header::length(before.len(), &self.strands));
+        let header = Header { id: self.id, number: self.highest, base: self.last, whole: begin, before, strands };
         match self.files.create(&header, |_, _| Ok(())) {
             Ok(created) => {
                 let (kept, empty) = self.segments.drain(..).partition(|segment| segment.end > segment.begin);

@@ -394,3 +394,13 @@ fn a_history_is_drawn_as_svg() {
     assert_eq!(fs::read_to_string(feed.path("picture.svg")).unwrap(), drawn);
     feed.run("history table --svg -o json", 2);
 }
+
+#[test]
+fn who_asks_a_daemon_is_told_where_when_the_configuration_does_not_say() {
+    let feed = Feed::new();
+    fs::write(feed.path("broken.toml"), "config_version = 1\n[server\n").unwrap();
+    for line in ["-c none.toml status", "-c broken.toml push v"] {
+        let said = Ran::of(feed.command(line).output().unwrap()).stderr;
+        assert!(said.contains("http://127.0.0.1:8090 is asked"), "{line}: {said}");
+    }
+}

@@ -20,6 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "schema",
         "snapshot",
         "step",
+        "strand",
     ],
     &["disk", "store"],
     &["lines"],

@@ -40,7 +40,15 @@ pub(super) fn article(report: &ConnectorReport, events: &Arc<Events>, caller: &C
     let id = id(report);
     let about = about(report);
     let recent = events.newest(RECENT, |event| event.about == about);
-    let is_commit = |event: &Event| matches!(event.event, Kind::Appended | Kind::Reloaded) && event.about == about;
+    let is_stream = report.is_stream();
+    let is_commit = |event: &Event| {
+        let is_one = match event.event {
+            Kind::Appended | Kind::Acknowledged => true,
+            Kind::Reloaded => !is_stream,
+            _ => false,
+        };
+        is_one && event.about == about
+    };
     let committed = events.newest(1, is_commit).first().map(|event| event.at);
     html! {
         article id=(id) data-name=(report.name) data-base=(base(report)) aria-labelledby={ (id) "-title" } {
@@ -138,32 +146,38 @@ fn progress(id: &str, snapshot: &SnapshotReport) -> Markup {
     }
 }
 
-/// `committed` is when the last commit was, in milliseconds since 1970 UTC.
+/// `committed` is when the last commit was, or when its client said what it has, in milliseconds since 1970 UTC.
 fn facts(report: &ConnectorReport, committed: Option<i64>) -> Markup {
+    let is_stream = report.is_stream();
     let numbers = [
         ("Generation", report.generation),
-        ("Cutover at step", report.cutover),
-        ("Last step", report.last_step),
+        (if is_stream { "Begins at step" } else { "Cutover at step" }, report.cutover),
+        (if is_stream { "Client has step" } else { "Last step" }, report.last_step),
+        ("Sent up to step", report.sent_step),
         ("Source's last step", report.source_step),
+        ("Open streams", report.streams),
     ];
     html! {
         dl.facts {
             div { dt { "Data" } dd { (age(report)) } }
-            @if let Some(at) = committed { div { dt { "Last commit" } dd { (happened::time(at)) } } }
+            @if let Some(at) = committed {
+                div { dt { @if is_stream { "Client spoke last" } @else { "Last commit" } } dd { (happened::time(at)) } }
+            }
             @for (name, number) in numbers {
                 @if let Some(number) = number { div { dt { (name) } dd.number { (number) } } }
             }
-            div { dt { "Rows appended" } dd.number { (grouped(report.rows)) } }
+            div { dt { @if is_stream { "Rows sent" } @else { "Rows appended" } } dd.number { (grouped(report.rows)) } }
             div { dt { "Mode" } dd { (report.mode.replace('_', " ")) } }
-            div.wide { dt { "Table" } dd { code { (report.uri) } } }
+            div.wide { dt { @if is_stream { "Stream" } @else { "Table" } } dd { code { (report.uri) } } }
         }
     }
 }
 
-/// How old what readers see is.
+/// How old what readers see is, or what the client has said to have.
 fn age(report: &ConnectorReport) -> String {
     let behind = report.lag_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     match (report.lag_steps, behind) {
+        _ if report.last_step.is_none() && report.is_stream() => "the client has said nothing yet".to_owned(),
         _ if report.last_step.is_none() => "none yet".to_owned(),
         (Some(0), _) => "up to date".to_owned(),
         (Some(steps), Some(behind)) => format!("{} steps and {} behind", grouped(steps), duration(behind)),
@@ -178,7 +192,19 @@ fn continuity(report: &ConnectorReport) -> String {
     let is_lost = is(report, &[Phase::ContinuityLost, Phase::BreakerOpen])
         || report.trouble.as_ref().is_some_and(|t| t.code == ErrorKind::Corrupt.name());
     match (report.generation, report.cutover, report.last_step) {
+        (None, ..) if report.is_stream() => "No stream yet.".to_owned(),
         (None, ..) => "No table yet.".to_owned(),
+        (Some(generation), _, Some(last)) if is_lost && report.is_stream() => {
+            format!(
+                "Continuity is lost: the client has generation {generation} up to step {last}, and nothing is sent."
+            )
+        }
+        (Some(generation), Some(cutover), Some(last)) if report.is_stream() => {
+            format!("Continuous: of generation {generation}, the client has every step from {cutover} to {last}.")
+        }
+        (Some(generation), Some(cutover), None) if report.is_stream() => {
+            format!("Generation {generation} begins at step {cutover}; the client has not said to have it.")
+        }
         (Some(generation), _, Some(last)) if is(report, &[Phase::Snapshotting]) => {
             format!("Being loaded anew: until then readers see generation {generation}, up to step {last}.")
         }
@@ -195,7 +221,8 @@ fn continuity(report: &ConnectorReport) -> String {
 fn picture(report: &ConnectorReport, events: &Arc<Events>) -> Markup {
     let about = about(report);
     let is_drawn = |event: &Event| {
-        matches!(event.event, Kind::Reloaded | Kind::Appended | Kind::ContinuityLost) && event.about == about
+        matches!(event.event, Kind::Reloaded | Kind::Appended | Kind::Acknowledged | Kind::ContinuityLost)
+            && event.about == about
     };
     let mut drawn = events.newest(DRAWN, is_drawn);
     drawn.reverse();
@@ -231,6 +258,14 @@ fn marks(report: &ConnectorReport, events: &[Arc<Event>]) -> Vec<Mark> {
                 marks.push(Mark::Append { generation, from, to, rows: rows.unwrap_or(0) });
                 reached = Some((generation, to));
             }
+            Kind::Acknowledged => {
+                let Some(to) = number("to") else { continue };
+                if reached.is_none_or(|(known, _)| known != generation) {
+                    marks.extend(loaded(generation));
+                }
+                marks.push(Mark::Reached { generation, to });
+                reached = Some((generation, to));
+            }
             Kind::ContinuityLost => {
                 let reason = event.data.get("trouble").and_then(|t| t.get("reason")?.as_str());
                 marks.push(Mark::Lost(reason.unwrap_or("see its trouble").to_owned()));
@@ -261,7 +296,10 @@ fn actions(id: &str, report: &ConnectorReport) -> Markup {
             details.needs-script {
                 summary { "Reset…" span.hidden { " " (name) } }
                 form data-call="reset" autocomplete="off" {
-                    p { "Loads the view anew, in one version: a generation of its own. Readers see the old rows until it is complete." }
+                    p {
+                        @if report.is_stream() { "Begins a generation of its own: the client is sent the view anew, from a snapshot on." }
+                        @else { "Loads the view anew, in one version: a generation of its own. Readers see the old rows until it is complete." }
+                    }
                     label for={ (id) "-reason" } { "Why" }
                     input id={ (id) "-reason" } name="reason" maxlength="1000";
                     label for={ (id) "-confirm" } { "Write " code { (name) } " to confirm" }

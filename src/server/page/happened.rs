@@ -85,10 +85,19 @@ fn said(event: &Event) -> String {
             format!("{} → {}{reason}", text("from").replace('_', " "), text("to").replace('_', " "))
         }
         Kind::Reloaded => {
-            format!("generation {} loaded at step {}, {}{}", number("generation"), number("step"), rows(), version())
+            let rows = data.get("rows").is_some_and(Value::is_u64).then(|| format!(", {}", rows())).unwrap_or_default();
+            format!("generation {} begins at step {}{rows}{}", number("generation"), number("step"), version())
         }
         Kind::Appended => {
             format!("steps ({}, {}] appended, {}{}", number("from"), number("to"), rows(), version())
+        }
+        Kind::Acknowledged => {
+            format!(
+                "the client has steps ({}, {}] of generation {}",
+                number("from"),
+                number("to"),
+                number("generation")
+            )
         }
         Kind::ResetAccepted => format!("reset asked for by {}: {}", text("who"), reason(&text("why"))),
         Kind::ResetCommitted => format!("reset committed as generation {}{}", number("generation"), version()),

@@ -140,7 +140,7 @@
     if (!data) return;
     refresh(150);
     const event = JSON.parse(data);
-    if (!event.event || event.event === "appended") return;
+    if (!event.event || ["appended", "acknowledged"].includes(event.event)) return;
     const about = [event.pipeline, event.view, event.connector].filter(Boolean).join("/");
     const what = event.data.to || event.event;
     say([about, String(what).replaceAll("_", " ")].filter(Boolean).join(": "));

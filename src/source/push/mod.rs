@@ -207,9 +207,10 @@ impl LiveView {
         PushSource::new(Arc::clone(&self.shared), self.requests.downgrade(), None)
     }
 
-    /// What tells this history of the view from others.
-    pub fn history(&self) -> &str {
-        &self.shared.history
+    /// What tells `step`, which the view has, from those of other histories, and from those that it lost.
+    pub fn life(&self, step: Step) -> String {
+        let history = &self.shared.history;
+        self.shared.log.strands().at(step).map_or_else(|| history.clone(), |strand| format!("{history}-{strand}"))
     }
 
     /// Why it takes no pushes any more, until it is opened again.

@@ -19,6 +19,7 @@ use crate::source::rows::{blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 use crate::steplog::{self, Reader};
+use crate::strand::Strands;
 use crate::view::Pinned;
 
 /// What an answer has at most, but for a single step that has more: the bytes of its steps on disk; and the same where many
@@ -160,6 +161,10 @@ impl Source for PushSource {
 
     fn fingerprint(&self) -> &str {
         &self.shared.fingerprint
+    }
+
+    fn strands(&self) -> Strands {
+        self.shared.log.strands().clone()
     }
 
     fn check_snapshots(&self) -> Result<()> {

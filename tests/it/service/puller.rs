@@ -128,12 +128,15 @@ pub(crate) struct At {
     pub(crate) generation: u64,
     pub(crate) step: u64,
     pub(crate) sequence: u64,
+    /// Of a view that is pushed.
+    strand: Option<u64>,
 }
 
 impl At {
     pub(crate) fn query(self) -> String {
-        let Self { generation, step, sequence } = self;
-        format!("generation={generation}&after_step={step}&after_sequence={sequence}")
+        let Self { generation, step, sequence, strand } = self;
+        let strand = strand.map(|strand| format!("&after_strand={strand:016x}")).unwrap_or_default();
+        format!("generation={generation}&after_step={step}{strand}&after_sequence={sequence}")
     }
 }
 
@@ -178,7 +181,8 @@ impl Follower {
         let sequence = number("sequence_number");
         assert_eq!(sequence, self.last.map_or(sequence, |last| last + 1), "no line is missing: {head}; {why}");
         self.last = Some(sequence);
-        let at = At { generation: number("generation"), step: number("to"), sequence };
+        let strand = head["strand"].as_str().map(|strand| u64::from_str_radix(strand, 16).unwrap());
+        let at = At { generation: number("generation"), step: number("to"), sequence, strand };
         let is_partial = head["partial"] == true;
         match head["mark"].as_str() {
             Some("begin") => {
