@@ -270,7 +270,6 @@ impl Writer {
                     self.file = None;
                     self.are_names_sure = false;
                     self.dead.push((header.number, begin));
-                    self.bury();
                 }
                 Err(e.fault)
             }
@@ -278,7 +277,13 @@ impl Writer {
     }
 
     /// Removes what the log does not consist of, as far as that works.
+    ///
+    /// A segment that is removed may come back. One that failed to come into being is numbered above the others, so it stays
+    /// until another one above it is sure to be found.
     fn bury(&mut self) {
+        if !self.are_names_sure {
+            return;
+        }
         let files = &self.files;
         self.dead.retain(|(number, _)| files.remove(*number).is_err());
     }

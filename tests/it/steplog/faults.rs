@@ -1,6 +1,6 @@
 //! A disk that loses what was not synced, and whose calls fail.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cutover::ErrorKind;
 
@@ -180,6 +180,53 @@ fn a_disk_that_fails_loses_no_step_that_was_answered() {
     none(seed, &wrong);
     eprintln!("{TEST}: {cases} runs, {cuts} cuts, fired {fired:?}, 0 violations");
     assert!(cases < 100 || fired.len() == kinds.len(), "a failure never came: {fired:?}");
+}
+
+/// A segment is tried and fails, so that it may be there or not; the log is opened anew and goes on without it.
+#[test]
+fn a_segment_that_did_not_come_into_being_is_never_the_newest_again() {
+    const TEST: &str = "a_segment_that_did_not_come_into_being_is_never_the_newest_again";
+    let (mut chance, mut wrong) = (Chance::new(TEST), Vec::new());
+    for round in 0..20 {
+        let (place, told, fails) = (Place::new(), Arc::new(Told::default()), Arc::new(AtomicBool::new(false)));
+        let (of_disk, of_script) = (Arc::clone(&told), Arc::clone(&fails));
+        let script = move |_: usize, does: Does| {
+            (does == Does::SyncDirectory && of_script.load(Ordering::SeqCst)).then_some(Trouble::DirectoryNotSynced)
+        };
+        let acknowledged = Arc::new(move || Some(of_disk.0.load(Ordering::SeqCst)));
+        let model = Model::new(&place.root, acknowledged, Box::new(script));
+        let disk: Arc<dyn Disk> = Arc::new(model.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (log, _) = on(&disk, &place.log(), SMALL).unwrap();
+            store(&log, 1, 60).await;
+            told.set(60, 0);
+            fails.store(true, Ordering::SeqCst);
+            let mut last = 60;
+            while log.append(dense(last + 1)).await.is_ok() {
+                last += 1;
+                told.set(last, 0);
+            }
+            for _ in 0..3 {
+                assert!(log.append(dense(last + 1)).await.is_err(), "the next segment fails too");
+            }
+            log.close().await.unwrap();
+            fails.store(false, Ordering::SeqCst);
+            let (log, _) = on(&disk, &place.log(), SMALL).unwrap();
+            store(&log, last + 1, last + 1).await;
+            told.set(last + 1, last);
+            for released in [last / 4, last / 2, last] {
+                log.release(step(released)).await.unwrap();
+            }
+            log.close().await.unwrap();
+        });
+        let moments = model.take_moments();
+        for (number, moment) in moments.iter().enumerate().rev().take(30) {
+            let cut = cut(&place, number, moment, &mut chance);
+            wrong.extend(cut.map(|wrong| format!("round {round}: {wrong}")));
+        }
+    }
+    none(chance.seed, &wrong);
 }
 
 #[tokio::test]
