@@ -315,7 +315,9 @@ async fn a_stop_does_not_wait_for_ever() {
 
 #[tokio::test]
 async fn who_reads_no_answer_keeps_no_place() {
-    let bounds = Bounds { patience: Duration::from_millis(300), ..Bounds::default() };
+    let patience = Duration::from_millis(300);
+    let egress = crate::egress::Bounds { patience, ..Default::default() };
+    let bounds = Bounds { patience, grace: Duration::ZERO, egress, ..Bounds::default() };
     let served = Served::with(bounds, |_, _| {}).await;
     let address = served.address;
     beside(move || {

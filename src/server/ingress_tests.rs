@@ -332,7 +332,7 @@ async fn a_token_tells_when_every_table_has_its_step() {
 }
 
 #[test]
-fn a_disk_without_room_has_a_status_of_its_own() {
+fn a_disk_without_room_and_what_is_damaged_here_have_a_status_of_their_own() {
     let status = |error: Error| {
         use axum::response::IntoResponse;
         let problem: Problem = ingress::failed(error);
@@ -346,6 +346,7 @@ fn a_disk_without_room_has_a_status_of_its_own() {
     assert_eq!(status(unavailable().with_source(io::Error::other("broken"))), 503);
     assert_eq!(status(unavailable()), 503);
     assert_eq!(status(Error::new(ErrorKind::Internal, "no").with_source(full())), 500);
+    assert_eq!([Error::refused("no"), Error::corrupt("no")].map(status), [400, 500]);
 }
 
 #[tokio::test]
@@ -368,28 +369,4 @@ async fn a_configuration_that_gives_an_open_view_other_columns_is_refused_and_ch
     *served.file.lock().unwrap() = as_before;
     let (status, body) = served.post("/v1/reload").await;
     assert_eq!((status.as_u16(), &body["failed"]), (200, &json!({})), "{body}");
-}
-
-#[tokio::test]
-async fn damaged_rows_are_no_fault_of_what_is_pushed() {
-    let without_connectors = |config: &mut crate::config::Config, _: &std::path::Path| config.connectors.clear();
-    let mut served = Served::with(Bounds::default(), without_connectors).await;
-    let text = "x".repeat(2000);
-    let rows: String = (0..1000).map(|id| format!("{{\"insert\":{{\"id\":{id},\"name\":\"{text}\"}}}}\n")).collect();
-    assert_eq!(served.push("", &rows).await.0, 200);
-    served.begin_stop();
-    let home = served.ended().await;
-    let kept = home.path().join("data/views/shop/orders/rows");
-    for entry in std::fs::read_dir(kept).unwrap() {
-        let path = entry.unwrap().path();
-        let mut bytes = std::fs::read(&path).unwrap();
-        // What a reader finds first is whole.
-        let begin = bytes.len().min(64 << 10);
-        bytes[begin..].iter_mut().for_each(|byte| *byte = !*byte);
-        std::fs::write(path, bytes).unwrap();
-    }
-    let served = Served::at(home, Bounds::default(), without_connectors).await;
-    assert_eq!(served.daemon.pipelines()[0].views[0].trouble, None, "nobody has looked at the rows");
-    let (status, body) = served.push("", "{\"update\":{\"id\":500}}\n").await;
-    assert_eq!((status.as_u16(), &body["error_code"]), (500, &json!("corrupt")), "{body}");
 }
