@@ -33,6 +33,8 @@ pub(super) fn chunk(head: &Head, rows: &Rows<'_>, view: &View) -> Result<Bytes> 
         }
     }
     line.extend_from_slice(b"]}\n");
+    // It may wait for long.
+    line.shrink_to_fit();
     Ok(line.into())
 }
 

@@ -165,7 +165,7 @@ fn a_file_can_be_read_in_one_sitting() {
 #[test]
 fn time_and_randomness_have_one_home() {
     let words =
-        ["SystemTime::now", "Instant::now", "Utc::now", "thread::sleep", "tokio::time::sleep", "new_v4", "rand::"];
+        ["SystemTime::now", "Instant::now", "Utc::now", "thread::sleep", "tokio::time::sleep", "new_v4", " rand::"];
     for source in sources().iter().filter(|s| s.path != "clock.rs") {
         let found: Vec<_> = lines_with(source, &words).collect();
         assert!(found.is_empty(), "{}: {found:?}", source.path);
