@@ -85,7 +85,8 @@ fn said(event: &Event) -> String {
             format!("{} → {}{reason}", text("from").replace('_', " "), text("to").replace('_', " "))
         }
         Kind::Reloaded => {
-            let rows = data.get("rows").is_some_and(Value::is_u64).then(|| format!(", {}", rows())).unwrap_or_default();
+            let is_known = data.get("rows").is_some_and(Value::is_u64);
+            let rows = if is_known { format!(", {}", rows()) } else { String::new() };
             format!("generation {} begins at step {}{rows}{}", number("generation"), number("step"), version())
         }
         Kind::Appended => {
