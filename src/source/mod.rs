@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod contract_tests;
 pub mod files;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod push;
 mod rows;
 

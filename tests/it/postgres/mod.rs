@@ -1,0 +1,3 @@
+//! Tables of a real PostgreSQL server, delivered by the program.
+
+mod server;
