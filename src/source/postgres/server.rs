@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 use url::Url;
 
-use super::tls::{Tls, Verify};
+use super::tls::{self, Tls, Verify};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a connection may take to come about, where the URL does not say.
@@ -185,6 +185,11 @@ impl Session {
 pub(crate) fn failed(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
     let (kind, said) = match error.as_db_error() {
         Some(said) => (kind(said.code()), format!("failed with {} ({})", said.message(), said.code().code())),
+        None if tls::is_distrust(&error) => (
+            ErrorKind::Config,
+            "failed: the server's certificate is not trusted, or not its own; name its authority with sslrootcert, or say by sslmode what is wanted"
+                .to_owned(),
+        ),
         None if error.is_closed() => (ErrorKind::Unavailable, "ended: the connection was cut".to_owned()),
         None => (ErrorKind::Unavailable, "failed".to_owned()),
     };
@@ -195,8 +200,9 @@ fn kind(code: &SqlState) -> ErrorKind {
     let text = code.code();
     match text.get(..2) {
         _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => ErrorKind::Refused,
-        // Who may come in, and to which database.
-        Some("28" | "3D") => ErrorKind::Config,
+        _ if *code == SqlState::UNDEFINED_TABLE => ErrorKind::Config,
+        // Who may come in, to which database, and to which schema.
+        Some("28" | "3D" | "3F") => ErrorKind::Config,
         // No connection, a rollback, no room, somebody's hand, an error below the server.
         Some("08" | "40" | "53" | "55" | "57" | "58") => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,

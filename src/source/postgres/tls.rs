@@ -1,5 +1,6 @@
 //! Encrypted connections to a server.
 
+use std::error::Error as StdError;
 use std::fs;
 use std::future::Future;
 use std::io;
@@ -64,6 +65,21 @@ impl Tls {
     pub(crate) fn config(&self) -> &Arc<ClientConfig> {
         &self.config
     }
+}
+
+/// Whether a connection failed because of the server's certificate.
+pub(crate) fn is_distrust(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An error of I/O shows the one inside as itself, and not as its source.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn authorities(file: Option<&str>) -> Result<RootCertStore> {

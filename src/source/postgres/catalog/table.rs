@@ -53,6 +53,9 @@ struct Unique {
     is_identity: bool,
 }
 
+/// The first number that a table of users has.
+const FIRST_OF_USERS: u32 = 16_384;
+
 const TABLE: &str = "SELECT c.oid, c.relkind::text, c.relpersistence::text
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname = $2";
@@ -104,6 +107,9 @@ impl Table {
             }
             _ => return refused("is no table"),
         };
+        if oid < FIRST_OF_USERS {
+            return refused("is a catalog of the server's own, whose changes its log does not tell");
+        }
         if persistence != "p" {
             return refused("is temporary or unlogged, so its changes are in no log; use ALTER TABLE ... SET LOGGED");
         }

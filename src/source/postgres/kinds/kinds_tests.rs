@@ -93,11 +93,7 @@ fn both_forms_of_a_value_are_the_same_cell() {
         (Kind::Decimal(10, 2), "0.01", numeric(-1, 0, 2, &[100])),
         (Kind::Decimal(7, 0), "9999900", numeric(1, 0, 0, &[999, 9900])),
         (Kind::Decimal(5, 5), "0.00099", numeric(-1, 0, 5, &[9, 9000])),
-        (
-            Kind::Decimal(38, 38),
-            &behind,
-            numeric(-1, 0, 38, &[[9999; 9].as_slice(), &[9900]].concat()),
-        ),
+        (Kind::Decimal(38, 38), &behind, numeric(-1, 0, 38, &[[9999; 9].as_slice(), &[9900]].concat())),
         (Kind::Decimal(38, 0), &whole, numeric(9, 0, 0, &[[99].as_slice(), &[9999; 9]].concat())),
         (Kind::Decimal(10, 2), "1.5000000", numeric(0, 0, 7, &[1, 5000])),
         (Kind::Date, "2000-01-01", 0i32.to_be_bytes().to_vec()),
@@ -157,10 +153,7 @@ fn a_decimal_refuses_what_it_cannot_hold() {
     let kind = Kind::Decimal(10, 2);
     let digits = |bytes: &[u8]| binary_misfit(&kind, bytes);
     for (said, expected) in [
-        (
-            text_misfit(&kind, "NaN"),
-            "has NaN, which decimal(10,2) cannot hold; add columns = { NAME = \"string\" }",
-        ),
+        (text_misfit(&kind, "NaN"), "has NaN, which decimal(10,2) cannot hold; add columns = { NAME = \"string\" }"),
         (digits(&numeric(0, 0xC000, 0, &[])), "has NaN, which"),
         (text_misfit(&kind, "Infinity"), "has infinity, which"),
         (digits(&numeric(0, 0xF000, 0, &[])), "has -infinity, which"),
