@@ -196,6 +196,11 @@ pub(crate) fn failed(place: &str, doing: &str, error: tokio_postgres::Error) -> 
     Error::new(kind, format!("{place}: {doing} {said}")).with_source(error)
 }
 
+/// What an error of the server at `place` asks of the caller, by its code and its words.
+pub(crate) fn refused(place: &str, doing: &str, code: &str, message: &str) -> Error {
+    Error::new(kind(&SqlState::from_code(code)), format!("{place}: {doing} failed with {message} ({code})"))
+}
+
 fn kind(code: &SqlState) -> ErrorKind {
     let text = code.code();
     match text.get(..2) {
