@@ -40,7 +40,7 @@ use crate::events::Kind;
 use crate::files::Compression;
 use crate::ingest;
 use crate::log::{Durability, StorageOptions};
-use crate::source::push::WhenFull;
+use crate::source::logged::WhenFull;
 
 pub use name::{ConnectorName, check as check_name};
 pub(crate) use place::nearest;

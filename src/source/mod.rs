@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod contract_tests;
 pub mod files;
+pub mod logged;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod push;
