@@ -216,6 +216,9 @@ impl Desk<'_> {
         let mut connector = self.views.connector(config).await?;
         let request = self.args.request(&self.world);
         let id = request.stamp.id.clone();
+        if !self.args.dry_run {
+            connector.renew().await?;
+        }
         let prepared = match self.args.rebuild_log {
             true => connector.prepare_rebuild(request).await?,
             false => connector.prepare_reset(request).await?,

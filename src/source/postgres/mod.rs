@@ -1,9 +1,23 @@
 //! Tables of a PostgreSQL server: their rows at a snapshot, and what its log tells after it.
 
-pub(crate) mod catalog;
-pub(crate) mod copy;
-pub(crate) mod kinds;
-pub(crate) mod message;
-pub(crate) mod rows;
-pub(crate) mod server;
-pub(crate) mod tls;
+mod assembly;
+mod catalog;
+mod copy;
+mod evidence;
+mod feed;
+mod kinds;
+mod meeting;
+mod message;
+mod reader;
+mod replication;
+mod rows;
+mod server;
+mod shelf;
+mod stream;
+mod tls;
+mod turn;
+
+pub use feed::{Feed, FeedSettings, TableStanding};
+pub use meeting::WalKept;
+pub use reader::TableSource;
+pub use shelf::TableSettings;

@@ -31,14 +31,18 @@ impl Rows {
         Self { place: place.into(), columns, rows: 0, bytes: 0 }
     }
 
-    /// Adds a row of the log.
+    /// Adds a row of the log; what it leaves out as unchanged stands in the row `before` it.
     ///
     /// Incompatible: a value does not fit. Internal: a value was left out as unchanged, or the row is of other columns.
-    pub(crate) fn push(&mut self, row: Tuple<'_>, part: Part<'_>) -> Result<()> {
+    pub(crate) fn push(&mut self, row: Tuple<'_>, before: Option<Tuple<'_>>, part: Part<'_>) -> Result<()> {
         if row.len() != self.columns.len() {
             return Err(self.torn());
         }
         for (at, (cell, (column, cells))) in row.cells().zip(&mut self.columns).enumerate() {
+            let cell = match (cell, before) {
+                (Cell::Unchanged, Some(before)) => before.cells().nth(at).unwrap_or(Cell::Unchanged),
+                (cell, _) => cell,
+            };
             let is_wanted = match part {
                 Part::Whole => true,
                 Part::Key(places) => places.contains(&at),
