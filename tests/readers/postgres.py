@@ -1,10 +1,10 @@
 """Compares PostgreSQL's own text of each value with what DuckDB reads from a table, and prints how many there were.
 
-    postgres.py TABLE ROWS.csv
+    postgres.py TABLE ROWS.csv [COLUMN=KIND ...]
 
 ROWS.csv is what `COPY (SELECT ...) TO STDOUT (FORMAT csv, HEADER, NULL '<null>')` prints, with the key `id`. DuckDB prints
 every value itself, and here the few ways in which its texts differ are undone: no value is read as anything else first.
-Exits with 1 when a value differs, or a row is missing or too many.
+Exits with 1 when a value differs, a row is missing or too many, or a column is not of the KIND that DuckDB should see.
 """
 
 import csv
@@ -63,7 +63,7 @@ def shown(column, kind):
     return f"CAST({name} AS VARCHAR{'[]' if kind.endswith('[]') else ''})"
 
 
-def main(table, rows):
+def main(table, rows, *wanted):
     csv.field_size_limit(1 << 30)
     with open(rows, newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
@@ -76,6 +76,9 @@ def main(table, rows):
         QUALIFY row_number() OVER (PARTITION BY id ORDER BY __step DESC) = 1 AND __op <> 'd')"""
     kinds = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {state}").fetchall()}
     faults = [f"column {name} is missing" for name in header if name not in kinds]
+    for name, kind in (pair.split("=", 1) for pair in wanted):
+        if kinds.get(name) != kind:
+            faults.append(f"column {name} should be {kind}, and is {kinds.get(name)}")
     header = [name for name in header if name in kinds]
     # DECIMAL(10,2)[] and the like are printed as PostgreSQL does.
     columns = ", ".join(shown(name, kinds[name]) for name in header)

@@ -3,7 +3,7 @@
 use arrow::array::ArrayRef;
 
 use super::catalog::Column;
-use super::kinds::{Cells, Misfit};
+use super::kinds::{self, Cells, Misfit};
 use super::message::{Cell, Tuple};
 use crate::error::{Error, Result};
 
@@ -141,5 +141,8 @@ fn length(bytes: &[u8]) -> Option<(i32, &[u8])> {
 }
 
 fn misplaced(place: &str, column: &Column, misfit: Misfit) -> Error {
-    Error::incompatible(format!("{place}: column {:?} {}", column.name, misfit.0))
+    let is_bare = column.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let name = if is_bare { column.name.clone() } else { format!("{:?}", column.name) };
+    let why = misfit.0.replace(kinds::NAME, &name);
+    Error::incompatible(format!("{place}: column {:?} {why}", column.name))
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -46,7 +46,8 @@ impl Programs {
             installed.sort_by_key(|path| std::cmp::Reverse(number(path)));
             folders.extend(installed);
         }
-        let folder = folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())?;
+        let folder =
+            folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())?;
         let user = if rustix::process::getuid().is_root() { Some(other_user()?) } else { None };
         Some(Self { folder, user })
     }
@@ -62,6 +63,11 @@ impl Programs {
         command.current_dir("/");
         command
     }
+}
+
+/// An authority and certificates for this host and another, each with its key, made for a hundred years by openssl.
+pub(crate) fn certificates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/postgres/certificates")
 }
 
 /// A user that is not root.
@@ -93,7 +99,10 @@ impl Postgres {
     /// A server that runs; without its programs, says that `test` is skipped.
     pub(crate) fn find(test: &str) -> Option<Self> {
         let Some(programs) = Programs::find() else {
-            let _ = writeln!(std::io::stderr(), "skipped: {test}; install postgresql, or name its programs' folder in CUTOVER_POSTGRES");
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: {test}; install postgresql, or name its programs' folder in CUTOVER_POSTGRES"
+            );
             return None;
         };
         let home = TempDir::with_prefix("cutover-postgres-").unwrap();
@@ -101,7 +110,14 @@ impl Postgres {
             chown(home.path(), Some(user), Some(group)).unwrap();
         }
         let mut made = programs.command("initdb");
-        made.args(["--no-sync", "--no-instructions", "--no-locale", "--encoding=UTF8", "--auth=trust", "--username=postgres"]);
+        made.args([
+            "--no-sync",
+            "--no-instructions",
+            "--no-locale",
+            "--encoding=UTF8",
+            "--auth=trust",
+            "--username=postgres",
+        ]);
         made.args(["--wal-segsize=1", "-D"]).arg(home.path().join("data"));
         let made = Ran::of(made.output().unwrap());
         assert_eq!(made.code, Some(0), "initdb: {}{}", made.stdout, made.stderr);
@@ -112,7 +128,9 @@ impl Postgres {
              shared_buffers = '16MB'\nmax_connections = 50\nwal_level = logical\nmax_wal_senders = 20\n\
              max_replication_slots = 20\nwal_sender_timeout = '20s'\nlog_min_messages = fatal\n"
         ));
-        let rules = format!("host all,replication {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all,replication all 127.0.0.1/32 trust\n");
+        let rules = format!(
+            "host all,replication {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all,replication all 127.0.0.1/32 trust\n"
+        );
         fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
         server.start();
         server.sql(&format!("CREATE ROLE {GUARDED} SUPERUSER LOGIN PASSWORD '{PASSWORD}'"));
@@ -132,6 +150,25 @@ impl Postgres {
     pub(crate) fn url(&self) -> String {
         let password = PASSWORD.replace('/', "%2F");
         format!("postgres://{GUARDED}:{password}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// From here on nobody comes in without encryption, with a certificate of the tests' own authority.
+    pub(crate) fn encrypt(&mut self, certificate: &str) {
+        for (ending, name) in [("pem", "server.crt"), ("key", "server.key")] {
+            let file = self.data().join(name);
+            fs::copy(certificates().join(format!("{certificate}.{ending}")), &file).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            self.give(&file);
+        }
+        let rules = fs::read_to_string(self.data().join("pg_hba.conf")).unwrap();
+        fs::write(
+            self.data().join("pg_hba.conf"),
+            rules.replace(&format!("host all,replication {GUARDED}"), &format!("hostssl all,replication {GUARDED}")),
+        )
+        .unwrap();
+        self.configure("ssl = on\n");
+        self.stop();
+        self.start();
     }
 
     /// Adds settings that count from the next start on.

@@ -153,7 +153,7 @@ fn a_decimal_refuses_what_it_cannot_hold() {
     let kind = Kind::Decimal(10, 2);
     let digits = |bytes: &[u8]| binary_misfit(&kind, bytes);
     for (said, expected) in [
-        (text_misfit(&kind, "NaN"), "has NaN, which decimal(10,2) cannot hold; add columns = { NAME = \"string\" }"),
+        (text_misfit(&kind, "NaN"), "has NaN, which decimal(10,2) cannot hold; add columns = { $NAME = \"string\" }"),
         (digits(&numeric(0, 0xC000, 0, &[])), "has NaN, which"),
         (text_misfit(&kind, "Infinity"), "has infinity, which"),
         (digits(&numeric(0, 0xF000, 0, &[])), "has -infinity, which"),
@@ -226,7 +226,7 @@ fn a_list_refuses_what_it_would_lose() {
     ] {
         let (read, copied) = (text_misfit(&ints(""), text), binary_misfit(&ints(""), &bytes));
         assert_eq!(read, copied, "{text}");
-        assert!(read.starts_with(expected) && read.contains("columns = { NAME = \"string\" }"), "{read}");
+        assert!(read.starts_with(expected) && read.contains("columns = { $NAME = \"string\" }"), "{read}");
     }
 }
 

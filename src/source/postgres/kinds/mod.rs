@@ -19,7 +19,10 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use array::Lists;
 
 /// The remedy for a value that its column's type in the table cannot hold.
-const AS_STRING: &str = "add columns = { NAME = \"string\" } to the view, and reset it";
+const AS_STRING: &str = "add columns = { $NAME = \"string\" } to the view, and reset it";
+
+/// What stands for the column's name in a remedy.
+pub(crate) const NAME: &str = "$NAME";
 
 /// Why a value cannot be kept, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
