@@ -74,7 +74,7 @@ fn a_pushed_view_needs_columns_and_no_connector() {
         "source.push",
         "source",
         &[
-            "cutover.toml:2:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push]",
+            "cutover.toml:2:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push] or [pipelines.p.source.postgres]",
         ],
     );
     check_in(

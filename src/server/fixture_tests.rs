@@ -43,6 +43,7 @@ pub(super) fn orders() -> ViewConfig {
         columns: vec![("id".into(), DataType::Int64), ("name".into(), DataType::Utf8)],
         materialized: true,
         step_log_bytes: 64 << 20,
+        table: None,
     }
 }
 

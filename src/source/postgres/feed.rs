@@ -146,11 +146,16 @@ impl Feed {
         found.ok_or_else(|| Error::internal(format!("the view {view} is none of the slot {:?}", self.shared.slot)))
     }
 
-    /// Waits until the server was met, or cannot be, or `patience` is over.
+    /// Waits until the server was met, or cannot be without somebody's help, or `patience` is over.
     pub async fn met(&self, patience: Duration) {
         let mut told = self.shared.told.clone();
+        let is_clear = |told: &Told| match &told.contact {
+            Contact::Met | Contact::Lost(_) => true,
+            Contact::Away(trouble) => !trouble.passes(),
+            Contact::Awaited => false,
+        };
         tokio::select! {
-            _ = told.wait_for(|told| matches!(told.contact, Contact::Met | Contact::Lost(_))) => {}
+            _ = told.wait_for(is_clear) => {}
             () = self.shared.world.clock.deadline(patience) => {}
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::catalog::view_of;
 use super::copy::Copy;
-use super::feed::{Contact, Shared, ask};
+use super::feed::{Contact, Shared, Told, ask};
 use super::meeting::{flushed, step};
 use super::message::Lsn;
 use super::replication::Replication;
@@ -55,6 +55,8 @@ pub struct TableSource {
     reading: Option<(Arc<StepLog>, Reading)>,
     /// What the server said when it was asked last where it is.
     asked: Option<(Session, Step, Duration)>,
+    /// Up to here the server has more than what is in the log, as it said.
+    promised: Step,
 }
 
 impl TableSource {
@@ -74,7 +76,7 @@ impl TableSource {
         })?;
         let key = Arc::clone(&shelf.state.borrow().key);
         let (connector, answer_bytes) = (connector.map(str::to_owned), ANSWER_BYTES);
-        Ok(Self { shared, shelf, requests, connector, answer_bytes, fingerprint, key, reading: None, asked: None })
+        Ok(Self { shared, shelf, requests, connector, answer_bytes, fingerprint, key, reading: None, asked: None, promised: Step::ZERO })
     }
 
     /// The same for one of many who read at once: in small answers.
@@ -248,9 +250,15 @@ impl Source for TableSource {
     }
 
     async fn position(&mut self) -> Result<Position> {
+        self.log()?;
+        let mut told = self.shared.told.clone();
+        tokio::select! {
+            _ = told.wait_for(|told| !matches!(told.contact, Contact::Awaited)) => {}
+            () = self.shared.world.clock.deadline(PATIENCE) => {}
+        }
         let log = self.log()?;
         let latest = self.latest().await?;
-        self.log()?;
+        self.promised = latest;
         let stand = log.stand();
         Ok(Position { earliest: Some(stand.earliest), latest: Some(latest.max(stand.last)) })
     }
@@ -291,6 +299,45 @@ impl Source for TableSource {
     }
 
     async fn changes(&mut self, after: Step, view: &View) -> Result<Next> {
+        loop {
+            match self.read(after, view).await? {
+                Next::Idle { .. } if after < self.promised => self.more_than(after).await?,
+                next => return Ok(next),
+            }
+        }
+    }
+
+    async fn more(&mut self, after: Step) -> Result<()> {
+        let mut reader = self.log()?.read(after);
+        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
+    }
+
+    async fn renew(&mut self) -> Result<()> {
+        let is_lost = matches!(self.shared.told.borrow().contact, Contact::Lost(_))
+            || self.shelf.state.borrow().trouble.is_some();
+        if is_lost {
+            let view = self.shelf.view().to_owned();
+            ask(&self.shared, &self.requests, |reply| Request::Renew(view, reply)).await?;
+        }
+        if let Some(fingerprint) = self.shared.told.borrow().fingerprint.clone() {
+            self.fingerprint = fingerprint;
+        }
+        self.key = Arc::clone(&self.shelf.state.borrow().key);
+        (self.reading, self.asked, self.promised) = (None, None, Step::ZERO);
+        Ok(())
+    }
+
+    async fn acknowledge(&mut self, step: Step) -> Result<()> {
+        match &self.connector {
+            Some(connector) => self.shelf.acknowledge(connector, step).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl TableSource {
+    /// What follows step `after`, as far as it was read.
+    async fn read(&mut self, after: Step, view: &View) -> Result<Next> {
         let log = self.log()?;
         // What is in the log after this look is read by the next one.
         let reached = self.shared.told.borrow().reached;
@@ -322,30 +369,26 @@ impl Source for TableSource {
         }
     }
 
-    async fn more(&mut self, after: Step) -> Result<()> {
-        let mut reader = self.log()?.read(after);
-        if reader.more().await { Ok(()) } else { Err(self.shared.ended()) }
-    }
-
-    async fn renew(&mut self) -> Result<()> {
-        let is_lost = matches!(self.shared.told.borrow().contact, Contact::Lost(_))
-            || self.shelf.state.borrow().trouble.is_some();
-        if is_lost {
-            let view = self.shelf.view().to_owned();
-            ask(&self.shared, &self.requests, |reply| Request::Renew(view, reply)).await?;
+    /// Waits for what the server has after step `after`.
+    ///
+    /// Unavailable: it is not there for now.
+    async fn more_than(&self, after: Step) -> Result<()> {
+        let log = self.log()?;
+        let (mut told, mut reader) = (self.shared.told.clone(), log.read(after));
+        let has_changed = |told: &Told| match told.contact {
+            Contact::Met | Contact::Awaited => told.reached > after,
+            Contact::Away(_) | Contact::Lost(_) => true,
+        };
+        tokio::select! {
+            has_more = reader.more() => if !has_more { return Err(self.shared.ended()) },
+            changed = told.wait_for(has_changed) => match changed {
+                Ok(told) => if let Contact::Away(trouble) = &told.contact {
+                    return Err(trouble.error());
+                },
+                Err(_) => return Err(self.shared.ended()),
+            },
         }
-        if let Some(fingerprint) = self.shared.told.borrow().fingerprint.clone() {
-            self.fingerprint = fingerprint;
-        }
-        (self.key, self.reading, self.asked) = (Arc::clone(&self.shelf.state.borrow().key), None, None);
         Ok(())
-    }
-
-    async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        match &self.connector {
-            Some(connector) => self.shelf.acknowledge(connector, step).await,
-            None => Ok(()),
-        }
     }
 }
 

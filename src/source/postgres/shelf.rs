@@ -62,6 +62,11 @@ impl Trouble {
         &self.message
     }
 
+    /// Whether it may pass without anybody's help.
+    pub(super) fn passes(&self) -> bool {
+        self.kind.is_retryable()
+    }
+
     /// Whether what was read does not lead on to what the server has.
     pub(super) fn is_loss(&self) -> bool {
         self.kind == ErrorKind::ContinuityLost
