@@ -127,7 +127,7 @@ pub(super) const PATH: &str = "path = \"feed\"\n";
 pub(super) fn files(connector: &ConnectorConfig) -> &FilesConfig {
     match &connector.source {
         SourceConfig::Files(files) => files,
-        SourceConfig::Push => panic!("{} is pushed", connector.name),
+        SourceConfig::Push | SourceConfig::Postgres(_) => panic!("{} is of no files", connector.name),
     }
 }
 

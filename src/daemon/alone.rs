@@ -31,6 +31,15 @@ impl Alone {
         Ok(Self { world: world.clone(), views, _directory: Some(directory) })
     }
 
+    /// Ends what is read, so that its sources know what is safe. The connectors have ended.
+    pub async fn close(self) -> Result<()> {
+        let mut closed = Ok(());
+        for view in self.views.into_values() {
+            closed = closed.and(view.close().await);
+        }
+        closed
+    }
+
     /// The connector that `config` describes.
     pub async fn connector(&self, config: &ConnectorConfig) -> Result<Connector> {
         let (source, poll_interval) = match &config.source {

@@ -1,7 +1,6 @@
 //! The databases of a daemon.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::directory::DataDirectory;
 use super::report::WalReport;
@@ -12,9 +11,6 @@ use crate::disk::FileSystem;
 use crate::error::{Error, Result};
 use crate::source::postgres::{Feed, FeedSettings, TableSettings};
 use crate::steplog::Limits;
-
-/// How long it is waited for a server that was never met: without it nobody knows which history its tables have.
-const FIRST_CONTACT: Duration = Duration::from_secs(30);
 
 /// Follows the tables of the pipeline `pipeline`, each with the connectors that are attached to it.
 pub(super) async fn open(
@@ -34,8 +30,8 @@ pub(super) async fn open(
         evidence: directory.evidence(pipeline)?,
         tables: tables.iter().map(|(view, attached)| table(view, attached, directory)).collect::<Result<_>>()?,
     };
-    let feed = Feed::open(settings, Arc::new(FileSystem), world)?;
-    feed.met(FIRST_CONTACT).await;
+    let feed = Feed::open(settings, Arc::new(FileSystem), world).await?;
+    feed.met().await;
     Ok(feed)
 }
 

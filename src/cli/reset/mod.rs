@@ -13,6 +13,7 @@ use crate::cli::failure;
 use crate::cli::progress::{Board, TICK};
 use crate::cli::reach::Reach;
 use crate::cli::resets::RemoteReset;
+use crate::cli::run::close;
 use crate::cli::signals::Signals;
 use crate::cli::{Print, Session, text};
 use crate::clock::World;
@@ -139,6 +140,7 @@ fn by_us(config: &Config, args: &ResetArgs, session: &Session) -> Result<u8> {
             let done = desk.reset(connector).await;
             tally.add(connector.name.to_string(), done, &mut print)?;
         }
+        close(desk.views, session).await;
         tally.finish(&mut print)
     })
 }

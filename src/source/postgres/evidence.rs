@@ -146,10 +146,11 @@ impl Evidence {
         }
     }
 
-    /// Whether `seen` is the history that is followed, with all that follows what the logs hold; where the slot stands.
+    /// Whether `seen` is the history that is followed, with all that follows what the logs hold, the last of it at step `held`;
+    /// where the slot stands.
     ///
     /// Continuity lost: it is not, and in which two values it shows.
-    pub(super) fn check(&self, seen: &Seen) -> Result<Step> {
+    pub(super) fn check(&self, seen: &Seen, held: Step) -> Result<Step> {
         let (own, its) = (&self.identity, &seen.identity);
         let other = |what: &str, own: &dyn std::fmt::Display, its: &dyn std::fmt::Display| {
             Error::continuity_lost(
@@ -168,7 +169,7 @@ impl Evidence {
             return Err(other("database", &named(own), &named(its)));
         }
         let complete_to = self.complete_to().unwrap_or(Step::ZERO);
-        let furthest = self.views.values().map(|view| view.complete_to).max().unwrap_or(Step::ZERO);
+        let furthest = self.views.values().map(|view| view.complete_to).max().unwrap_or(Step::ZERO).max(held);
         if seen.flushed < furthest {
             return Err(Error::continuity_lost(
                 Lost::SourceBehind,
@@ -283,8 +284,10 @@ mod tests {
 
     #[test]
     fn another_history_shows_in_two_values() {
-        assert_eq!(evidence().check(&seen(100)).unwrap(), step(100));
-        assert_eq!(evidence().check(&seen(40)).unwrap(), step(40));
+        assert_eq!(evidence().check(&seen(100), Step::ZERO).unwrap(), step(100));
+        assert_eq!(evidence().check(&seen(40), step(500)).unwrap(), step(40));
+        let behind = evidence().check(&seen(40), step(501)).unwrap_err();
+        assert!(behind.message().contains("ends at 0/1F4, and it was read up to 0/1F5"), "{behind}");
         let cases: [(&str, Lost, fn(&mut Seen)); 7] = [
             ("system identifier 8, and what was read is of 7", Lost::OtherSource, |s| s.identity.system = "8".into()),
             ("timeline 2, and what was read is of 1", Lost::OtherSource, |s| s.identity.timeline = 2),
@@ -303,7 +306,7 @@ mod tests {
         for (said, lost, change) in cases {
             let mut seen = seen(100);
             change(&mut seen);
-            let error = evidence().check(&seen).unwrap_err();
+            let error = evidence().check(&seen, Step::ZERO).unwrap_err();
             assert!(error.message().contains(said), "{error}");
             assert_eq!(error.lost(), Some(lost), "{error}");
         }

@@ -29,6 +29,9 @@ use crate::source::logged::{Detached, Place};
 use crate::step::Step;
 use crate::steplog;
 
+/// How long it is waited for a server at the beginning: for one that was never met, and for one that was.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How many requests may wait.
 const QUEUE: usize = 64;
 
@@ -120,10 +123,10 @@ pub struct TableStanding {
 }
 
 impl Feed {
-    /// Begins to follow, within a Tokio runtime. The server need not be there.
+    /// Opens what was read before, and begins to follow, within a Tokio runtime. The server need not be there.
     ///
     /// Config: the address or the name of a table is none. Corrupt: what was kept is damaged.
-    pub fn open(settings: FeedSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
+    pub async fn open(settings: FeedSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
         let FeedSettings { url, slot, publication, evidence, tables } = settings;
         let server = Server::new(&url)?;
         let (file, evidence) = EvidenceFile::open(&evidence, Arc::clone(&disk))?;
@@ -137,6 +140,7 @@ impl Feed {
         let shared = Arc::new(Shared { server, slot, publication, shelves, told: listening, world });
         let (requests, received) = mpsc::channel(QUEUE);
         let stream = Stream::new(Arc::clone(&shared), told, file, evidence, received);
+        stream.open_logs().await;
         let stream = tokio::spawn(stream.run());
         Ok(Self { shared, requests, stream })
     }
@@ -146,8 +150,11 @@ impl Feed {
         found.ok_or_else(|| Error::internal(format!("the view {view} is none of the slot {:?}", self.shared.slot)))
     }
 
-    /// Waits until the server was met, or cannot be without somebody's help, or `patience` is over.
-    pub async fn met(&self, patience: Duration) {
+    /// Waits until the server was met, or cannot be without somebody's help, but not for ever. Without a server that was never
+    /// met nobody knows which history its tables have; one that was may come later.
+    pub async fn met(&self) {
+        let is_known = self.shared.told.borrow().fingerprint.is_some();
+        let patience = if is_known { SHORT_PATIENCE } else { PATIENCE };
         let mut told = self.shared.told.clone();
         let is_clear = |told: &Told| match &told.contact {
             Contact::Met | Contact::Lost(_) => true,

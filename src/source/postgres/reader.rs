@@ -120,6 +120,15 @@ impl TableSource {
         view.ok_or_else(|| self.away())
     }
 
+    /// Waits until it is known whether the server is what it was.
+    async fn met(&self) {
+        let mut told = self.shared.told.clone();
+        tokio::select! {
+            _ = told.wait_for(|told| !matches!(told.contact, Contact::Awaited)) => {}
+            () = self.shared.world.clock.deadline(PATIENCE) => {}
+        }
+    }
+
     fn away(&self) -> Error {
         match &self.shared.told.borrow().contact {
             Contact::Away(trouble) => trouble.error(),
@@ -251,11 +260,7 @@ impl Source for TableSource {
 
     async fn position(&mut self) -> Result<Position> {
         self.log()?;
-        let mut told = self.shared.told.clone();
-        tokio::select! {
-            _ = told.wait_for(|told| !matches!(told.contact, Contact::Awaited)) => {}
-            () = self.shared.world.clock.deadline(PATIENCE) => {}
-        }
+        self.met().await;
         let log = self.log()?;
         let latest = self.latest().await?;
         self.promised = latest;
@@ -313,6 +318,7 @@ impl Source for TableSource {
     }
 
     async fn renew(&mut self) -> Result<()> {
+        self.met().await;
         let is_lost = matches!(self.shared.told.borrow().contact, Contact::Lost(_))
             || self.shelf.state.borrow().trouble.is_some();
         if is_lost {

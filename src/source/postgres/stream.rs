@@ -13,7 +13,7 @@ use super::joining::Ready;
 use super::meeting::Meeting;
 use super::message::Lsn;
 use super::replication::{Frame, Replication};
-use super::shelf::Trouble;
+use super::shelf::{Shelf, Trouble};
 use super::storing::Round;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::source::rows::blocking;
@@ -68,7 +68,6 @@ impl Stream {
 
     /// Reads until nobody wants more.
     pub(super) async fn run(mut self) {
-        self.open_logs().await;
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = self.now();
@@ -102,7 +101,7 @@ impl Stream {
     }
 
     /// Opens what was read before, so that connectors go on with it while the server is not there.
-    async fn open_logs(&mut self) {
+    pub(super) async fn open_logs(&self) {
         let Some(evidence) = &self.evidence else { return };
         for shelf in &self.shared.shelves {
             let Some(followed) = evidence.views.get(shelf.view()) else { continue };
@@ -136,6 +135,12 @@ impl Stream {
         }
     }
 
+    /// The last step that any log holds.
+    fn held(&self) -> Step {
+        let last = |shelf: &Arc<Shelf>| shelf.state.borrow().log.as_ref().map(|log| log.stand().last);
+        self.shared.shelves.iter().filter_map(last).max().unwrap_or(Step::ZERO)
+    }
+
     fn absent(&self) -> Error {
         match &self.told.borrow().contact {
             Contact::Away(trouble) => trouble.error(),
@@ -160,6 +165,13 @@ impl Stream {
     /// Meets the server, and reads until that fails.
     async fn session(&mut self) -> Result<End> {
         let shared = Arc::clone(&self.shared);
+        self.told.send_if_modified(|told| {
+            let is_known = matches!(told.contact, Contact::Met | Contact::Lost(_));
+            if is_known {
+                told.contact = Contact::Awaited;
+            }
+            is_known
+        });
         let met = Meeting::with(&shared.server, &shared.slot, &shared.publication);
         let Some(meeting) = self.unless_stopped(met).await else { return Ok(End::Stopped) };
         let mut meeting = meeting?;
@@ -173,7 +185,7 @@ impl Stream {
                     ),
                 ));
             }
-            Some(evidence) => evidence.check(&meeting.seen)?,
+            Some(evidence) => evidence.check(&meeting.seen, self.held())?,
             None => self.establish(&mut meeting).await?,
         };
         let tracks = self.join(&meeting, confirmed).await?;
@@ -193,11 +205,7 @@ impl Stream {
         if let Some(boundary) = evidence.boundary.filter(|boundary| boundary.end > confirmed) {
             expected.insert(boundary.end, Some(boundary));
         }
-        self.told.send_modify(|told| {
-            told.contact = Contact::Met;
-            told.fingerprint = Some(fingerprint);
-            told.reached = reached;
-        });
+        self.told.send_modify(|told| (told.fingerprint, told.reached) = (Some(fingerprint), reached));
         tracing::info!(event = "source_met", slot = shared.slot, from = %Lsn(confirmed.get()), "the slot is read");
         self.follow(&meeting, replication, Assembly::new(tracks), expected, reached).await
     }
@@ -219,6 +227,10 @@ impl Stream {
         let (mut heard, mut looked, mut confirmed_at) = (self.now(), None::<Duration>, self.now());
         let mut confirmed = Step::ZERO;
         loop {
+            // Until then it may be another history that has as much.
+            if expected.is_empty() && !matches!(self.told.borrow().contact, Contact::Met) {
+                self.told.send_modify(|told| told.contact = Contact::Met);
+            }
             let now = self.now();
             if now.saturating_sub(heard) > SILENCE {
                 return Err(Error::unavailable(format!("{}: the server says nothing any more", meeting.place())));

@@ -1,5 +1,9 @@
 //! Tables of a real PostgreSQL server, delivered by the program.
 
+mod follow;
+mod kills;
+mod lost;
 mod server;
+mod site;
 mod tls;
 mod types;
