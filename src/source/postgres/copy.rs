@@ -54,16 +54,15 @@ struct Range {
 }
 
 impl Copy {
-    /// Opens the snapshot on as many connections.
-    ///
-    /// Unavailable: the table was altered, truncated or rewritten since, or is being so; another snapshot can be taken.
+    /// Opens the snapshot on as many connections. `None`: the table was altered, truncated or rewritten since the snapshot
+    /// was taken, which is not good for it any more.
     pub(crate) async fn open(
         server: &Server,
         name: &TableName,
         wishes: &Wishes,
         snapshot: &str,
         connections: usize,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         if !snapshot.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
             return Err(Error::internal(format!("{snapshot:?} is no name of a snapshot")));
         }
@@ -85,13 +84,10 @@ impl Copy {
         let Some(first) = sessions.first() else { return Err(Error::internal("no connection was opened")) };
         let (table, is) = (Table::read(first, name, wishes).await?, Table::read(&witness, name, wishes).await?);
         if table != is {
-            return Err(Error::unavailable(format!(
-                "{}: {name} was altered, truncated or rewritten since the snapshot was taken; it is taken again",
-                server.place()
-            )));
+            return Ok(None);
         }
         let ranges = ranges(&witness, &table, sessions.len()).await?;
-        Ok(Self { table, sessions, ranges })
+        Ok(Some(Self { table, sessions, ranges }))
     }
 
     /// The table as it is at the snapshot.

@@ -21,7 +21,7 @@ use super::stream::Request;
 use super::turn::{Judge, Turn};
 use crate::change::{Changes, Op, ops_of};
 use crate::continuity::stamp::{COLUMN_OP, COLUMN_STEP};
-use crate::error::{Error, ErrorKind, Lost, Result};
+use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::source::logged::{ANSWER_BYTES, Found, Reading, gone};
@@ -155,18 +155,20 @@ impl TableSource {
 
     /// A snapshot of the server, at a step of its own.
     async fn taken(&self) -> Result<(View, Snapshot)> {
-        let mut tries = 1;
-        loop {
-            match self.taken_once().await {
-                Err(e) if e.kind() == ErrorKind::Unavailable && tries < TRIES && e.message().contains("was altered") => {
-                    tries += 1;
-                }
-                taken => return taken,
+        for _ in 0..TRIES {
+            if let Some(taken) = self.taken_once().await? {
+                return Ok(taken);
             }
         }
+        Err(Error::unavailable(format!(
+            "{}: {} was altered, truncated or rewritten each time that a snapshot of it was begun; it is tried again",
+            self.shared.server.place(),
+            self.shelf.name
+        )))
     }
 
-    async fn taken_once(&self) -> Result<(View, Snapshot)> {
+    /// The same, unless the table changed while it was begun.
+    async fn taken_once(&self) -> Result<Option<(View, Snapshot)>> {
         let Shared { server, slot, world, .. } = &*self.shared;
         let mut replication = Replication::connect(server).await?;
         let id: String = world.ids.draw().chars().filter(char::is_ascii_hexdigit).take(12).collect();
@@ -182,6 +184,7 @@ impl TableSource {
         let copy = Copy::open(server, table, columns, &snapshot, CONNECTIONS).await?;
         // Its slot was for the snapshot only, which others hold by now.
         replication.end().await;
+        let Some(copy) = copy else { return Ok(None) };
         let key = copy.table().key(&self.shelf.settings.key)?;
         if *key != *self.key {
             return Err(Error::continuity_lost(
@@ -195,7 +198,7 @@ impl TableSource {
         }
         let view = view_of(self.shelf.view(), &copy.table().columns, &key)?;
         let rows = self.taken_back(step, copy.rows(Arc::clone(view.schema())));
-        Ok((view, Snapshot { step, rows, known_rows: None, position: format!("LSN {point}") }))
+        Ok(Some((view, Snapshot { step, rows, known_rows: None, position: format!("LSN {point}") })))
     }
 
     /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first.

@@ -60,11 +60,6 @@ impl Tls {
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config) })
     }
-
-    /// What a connection is made with.
-    pub(crate) fn config(&self) -> &Arc<ClientConfig> {
-        &self.config
-    }
 }
 
 /// Whether a connection failed because of the server's certificate.
