@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::section::Section;
 use super::{FilesConfig, PostgresConfig, Secret, SourceConfig};
 
+/// A server keeps whole files of 16 MiB.
+const LEAST_WAL: u64 = 16 << 20;
 /// The longest name that PostgreSQL keeps, in bytes.
 const LONGEST_NAME: usize = 63;
 
@@ -82,8 +84,9 @@ fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresCo
         Some(field) => field.line().and_then(|name| field.parsed(&name, publication_name)),
         None => Some(own),
     };
+    let max_wal = postgres.field("max_wal").and_then(|f| f.within(f.size()?, LEAST_WAL..=u64::MAX, "16MiB and more"));
     postgres.finish(&[]);
-    Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication? })
+    Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication?, max_wal })
 }
 
 /// A name that is a slot's as well as a publication's.
