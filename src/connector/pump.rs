@@ -18,7 +18,7 @@ use crate::step::Step;
 pub(super) struct Pump<'a> {
     pub(super) connector: &'a mut Connector,
     pub(super) held: Option<Held>,
-    until: Until,
+    pub(super) until: Until,
     /// The last step to deliver.
     pub(super) ends_at: Option<Step>,
     /// The last step read from the source.

@@ -69,6 +69,8 @@ pub(super) struct Evidence {
     /// What tells this history from an earlier one of the same server, which was taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) history: Option<String>,
+    /// Up to here the server was told that everything is safe, or is about to be.
+    pub(super) told: Step,
     /// The last transaction that any log got.
     pub(super) boundary: Option<Boundary>,
     /// The views, by their names.
@@ -97,7 +99,7 @@ pub(super) struct SeenSlot {
 impl Evidence {
     pub(super) fn new(identity: Identity, slot: &str, publication: &str) -> Self {
         let (slot, publication) = (slot.to_owned(), publication.to_owned());
-        Self { v: VERSION, identity, slot, publication, history: None, boundary: None, views: BTreeMap::new() }
+        Self { v: VERSION, identity, slot, publication, history: None, told: Step::ZERO, boundary: None, views: BTreeMap::new() }
     }
 
     /// What makes two histories the same: steps are positions in the log of this cluster, on this timeline.
@@ -169,7 +171,8 @@ impl Evidence {
             return Err(other("database", &named(own), &named(its)));
         }
         let complete_to = self.complete_to().unwrap_or(Step::ZERO);
-        let furthest = self.views.values().map(|view| view.complete_to).max().unwrap_or(Step::ZERO).max(held);
+        let complete = self.views.values().map(|view| view.complete_to).max().unwrap_or(Step::ZERO);
+        let furthest = complete.max(self.told).max(held);
         if seen.flushed < furthest {
             return Err(Error::continuity_lost(
                 Lost::SourceBehind,

@@ -67,7 +67,7 @@ impl Stream {
     ) -> Result<()> {
         let (slot, publication) = (&self.shared.slot, &self.shared.publication);
         let mut evidence = Evidence::new(meeting.seen.identity.clone(), slot, publication);
-        evidence.history = history;
+        (evidence.history, evidence.told) = (history, begin);
         for (shelf, ready) in ready {
             // A table that was published just before is told from there on.
             let begin = begin.max(ready.published);

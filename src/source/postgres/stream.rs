@@ -380,6 +380,7 @@ impl Stream {
     /// Writes down that every log has everything up to `reached`.
     async fn keep(&mut self, assembly: &Assembly, reached: Step) -> Result<()> {
         let mut evidence = self.known()?.clone();
+        evidence.told = evidence.told.max(reached);
         for track in &assembly.tracks {
             if let Some(followed) = evidence.views.get_mut(track.shelf.view()) {
                 followed.complete_to = followed.complete_to.max(reached);

@@ -34,7 +34,7 @@ fn is_lost_and_repaired(server: &Postgres, site: &Site, said: &[&str]) {
     assert_eq!(site.stamps("t").len(), before, "something was committed; {}", looked.stderr);
     site.reset("t").ended(0, 0);
     site.check(server);
-    server.sql("INSERT INTO t VALUES (1000, 'after the reset'); DELETE FROM t WHERE id = 1");
+    server.sql("INSERT INTO t VALUES (99999, 'after the reset'); DELETE FROM t WHERE id = 1");
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(server);
     assert_eq!(site.generation("t"), 2);
@@ -110,7 +110,7 @@ fn a_server_that_was_restored_from_an_earlier_copy() {
     server.stop();
     copied(&server, &copy, &data);
     server.start();
-    server.sql("INSERT INTO t SELECT i, 'other' FROM generate_series(500, 5000) i");
+    server.sql("INSERT INTO t SELECT i, 'other' FROM generate_series(20000, 25000) i");
     let before = site.stamps("t").len();
     let ran = site.run(&["run", "--once"]).ended(3, 0);
     assert!(ran.stderr.contains("this is another history"), "{}", ran.stderr);
