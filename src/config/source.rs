@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::section::Section;
+use super::section::{Field, Section};
 use super::{FilesConfig, PostgresConfig, Secret, SourceConfig};
+#[cfg(feature = "postgres")]
+use crate::source::postgres::url_fault;
 
 /// The longest name that PostgreSQL keeps, in bytes.
 const LONGEST_NAME: usize = 63;
@@ -59,8 +61,7 @@ impl SourcePart {
 }
 
 /// What a source can be in this program.
-const AVAILABLE: &[&str] =
-    if cfg!(feature = "postgres") { &["files", "push", "postgres"] } else { &["files", "push"] };
+const AVAILABLE: &[&str] = if cfg!(feature = "postgres") { &["files", "push", "postgres"] } else { &["files", "push"] };
 const PLANNED: &[&str] = if cfg!(feature = "postgres") { &[] } else { &["postgres"] };
 
 fn sources(path: &str) -> String {
@@ -70,7 +71,7 @@ fn sources(path: &str) -> String {
 
 /// Slot and publication are called after the pipeline unless they have names of their own.
 fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresConfig> {
-    let url = postgres.required("url").and_then(|f| f.line());
+    let url = postgres.required("url").and_then(|field| database_url(&field));
     let slot = postgres.field("slot");
     let publication = postgres.field("publication");
     let own = own_name(pipeline);
@@ -84,6 +85,17 @@ fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresCo
     };
     postgres.finish(&[]);
     Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication? })
+}
+
+/// A URL, which no message quotes, since it has the password.
+fn database_url(field: &Field<'_>) -> Option<String> {
+    let url = field.line()?;
+    #[cfg(feature = "postgres")]
+    if let Some(fault) = url_fault(&url) {
+        field.refuse(&fault);
+        return None;
+    }
+    Some(url)
 }
 
 /// A name that is a slot's as well as a publication's.

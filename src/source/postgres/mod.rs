@@ -22,4 +22,5 @@ mod turn;
 pub use feed::{Feed, FeedSettings, TableStanding};
 pub use meeting::WalKept;
 pub use reader::TableSource;
+pub(crate) use server::url_fault;
 pub use shelf::TableSettings;
