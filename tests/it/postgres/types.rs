@@ -193,7 +193,7 @@ pub(super) fn cutover(home: &Path, args: &[&str]) -> Ran {
 }
 
 /// Holds the table of a view against what the server prints of `rows`.
-fn compare(home: &Path, server: &Postgres, readers: &Readers, view: &str, rows: &str, kinds: &[String]) {
+pub(super) fn compare(home: &Path, server: &Postgres, readers: &Readers, view: &str, rows: &str, kinds: &[String]) {
     let file = home.join("rows.csv");
     let printed = format!("{PRINTED} COPY ({rows}) TO STDOUT (FORMAT csv, HEADER, NULL '<null>');");
     let mut psql = server.psql();
