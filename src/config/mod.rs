@@ -270,6 +270,8 @@ pub struct PostgresConfig {
     pub slot: String,
     /// The name of the publication.
     pub publication: String,
+    /// What the slot may make the server keep, in bytes, before it is dropped; `None`: anything.
+    pub max_wal: Option<u64>,
 }
 
 /// A Delta table.

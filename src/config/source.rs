@@ -8,6 +8,8 @@ use super::{FilesConfig, PostgresConfig, Secret, SourceConfig};
 #[cfg(feature = "postgres")]
 use crate::source::postgres::url_fault;
 
+/// A server keeps whole files of 16 MiB.
+const LEAST_WAL: u64 = 16 << 20;
 /// The longest name that PostgreSQL keeps, in bytes.
 const LONGEST_NAME: usize = 63;
 
@@ -83,8 +85,9 @@ fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresCo
         Some(field) => field.line().and_then(|name| field.parsed(&name, publication_name)),
         None => Some(own),
     };
+    let max_wal = postgres.field("max_wal").and_then(|f| f.within(f.size()?, LEAST_WAL..=u64::MAX, "16MiB and more"));
     postgres.finish(&[]);
-    Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication? })
+    Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication?, max_wal })
 }
 
 /// A URL, which no message quotes, since it has the password.

@@ -27,6 +27,7 @@ pub(super) async fn open(
         url: database.url.expose().to_owned(),
         slot: database.slot.clone(),
         publication: database.publication.clone(),
+        max_wal: database.max_wal,
         evidence: directory.evidence(pipeline)?,
         tables: tables.iter().map(|(view, attached)| table(view, attached, directory)).collect::<Result<_>>()?,
     };

@@ -43,6 +43,8 @@ pub struct FeedSettings {
     pub slot: String,
     /// The publication's name.
     pub publication: String,
+    /// What the slot may make the server keep, in bytes; then it is dropped. `None`: anything.
+    pub max_wal: Option<u64>,
     /// The file in which stands what must be known of the server when it is met again.
     pub evidence: PathBuf,
     /// The tables.
@@ -81,6 +83,7 @@ pub(super) struct Shared {
     pub(super) server: Server,
     pub(super) slot: String,
     pub(super) publication: String,
+    pub(super) max_wal: Option<u64>,
     pub(super) shelves: Vec<Arc<Shelf>>,
     pub(super) told: watch::Receiver<Told>,
     pub(super) world: World,
@@ -127,7 +130,7 @@ impl Feed {
     ///
     /// Config: the address or the name of a table is none. Corrupt: what was kept is damaged.
     pub async fn open(settings: FeedSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
-        let FeedSettings { url, slot, publication, evidence, tables } = settings;
+        let FeedSettings { url, slot, publication, max_wal, evidence, tables } = settings;
         let server = Server::new(&url)?;
         let (file, evidence) = EvidenceFile::open(&evidence, Arc::clone(&disk))?;
         let shelf = |table| Shelf::new(table, Arc::clone(&disk), Arc::clone(&world.ids)).map(Arc::new);
@@ -137,7 +140,7 @@ impl Feed {
         let first = Told { contact, fingerprint, reached, wal: None, full_since: None, was_full: Duration::ZERO };
         let (told, listening) = watch::channel(first);
         let world = world.clone();
-        let shared = Arc::new(Shared { server, slot, publication, shelves, told: listening, world });
+        let shared = Arc::new(Shared { server, slot, publication, max_wal, shelves, told: listening, world });
         let (requests, received) = mpsc::channel(QUEUE);
         let stream = Stream::new(Arc::clone(&shared), told, file, evidence, received);
         stream.open_logs().await;

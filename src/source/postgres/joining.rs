@@ -18,6 +18,7 @@ impl Stream {
     pub(super) async fn establish(&mut self, meeting: &mut Meeting<'_>) -> Result<Step> {
         let had_publication = meeting.has_publication().await?;
         let ready = self.ready(meeting).await?;
+        let ready = self.published(meeting, ready).await?;
         let begin = match meeting.seen.slot.as_ref().map(|slot| slot.confirmed) {
             Some(_) if !had_publication => {
                 let slot = &self.shared.slot;
@@ -33,23 +34,27 @@ impl Stream {
         Ok(begin)
     }
 
-    /// The tables that can be followed, each with what must be remembered of it; the others show why not.
+    /// The tables that can be followed; the others show why not.
     async fn ready(&self, meeting: &Meeting<'_>) -> Result<Vec<(Arc<Shelf>, Ready)>> {
-        let (mut ready, mut failed) = (Vec::new(), None);
+        let mut found = Vec::new();
         for shelf in &self.shared.shelves {
-            match Ready::of(shelf, meeting).await {
-                Ok(found) => ready.push((Arc::clone(shelf), found)),
-                Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
-                Err(e) => {
-                    shelf.state.send_modify(|state| state.trouble = Some(Trouble::of(&e)));
-                    failed.get_or_insert(e);
-                }
-            }
+            found.push((Arc::clone(shelf), Ready::of(shelf, meeting).await));
         }
-        match failed {
-            Some(e) if ready.is_empty() => Err(e),
-            _ => Ok(ready),
+        sound(found)
+    }
+
+    /// The same tables, once they are published.
+    async fn published(
+        &self,
+        meeting: &Meeting<'_>,
+        ready: Vec<(Arc<Shelf>, Ready)>,
+    ) -> Result<Vec<(Arc<Shelf>, Ready)>> {
+        let mut found = Vec::new();
+        for (shelf, mut ready) in ready {
+            let published = ready.publish(meeting).await;
+            found.push((shelf, published.map(|()| ready)));
         }
+        sound(found)
     }
 
     /// Begins a history: every log anew.
@@ -79,7 +84,7 @@ impl Stream {
             table_oid: ready.table.oid,
             key: ready.key.clone(),
             columns: ready.columns(),
-            membership_oid: ready.membership,
+            membership_oid: ready.membership.ok_or_else(|| Error::internal("a table is followed that is not published"))?,
             complete_to: begin,
         };
         evidence.views.insert(shelf.view().to_owned(), followed);
@@ -91,9 +96,13 @@ impl Stream {
     pub(super) async fn join(&mut self, meeting: &Meeting<'_>, confirmed: Step) -> Result<Vec<Track>> {
         let mut evidence = self.known()?.clone();
         let mut tracks = Vec::new();
-        for (shelf, ready) in self.ready(meeting).await? {
+        for (shelf, mut ready) in self.ready(meeting).await? {
             match evidence.views.get(shelf.view()) {
-                None => self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?,
+                None => match ready.publish(meeting).await {
+                    Ok(()) => self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?,
+                    Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+                    Err(e) => shelf.state.send_modify(|state| state.trouble = Some(Trouble::of(&e))),
+                },
                 Some(followed) => {
                     let lost = ready.check(&shelf, followed, confirmed, meeting.place());
                     let is_open = shelf.state.borrow().log.is_some();
@@ -122,6 +131,7 @@ impl Stream {
         let shared = Arc::clone(&self.shared);
         let mut meeting = Meeting::with(&shared.server, &shared.slot, &shared.publication).await?;
         let ready = self.ready(&meeting).await?;
+        let ready = self.published(&meeting, ready).await?;
         if !ready.iter().any(|(shelf, _)| shelf.view() == view) {
             return Err(shared.shelves.iter().find(|shelf| shelf.view() == view).and_then(|shelf| shelf.log().err()).unwrap_or_else(|| shared.ended()));
         }
@@ -154,7 +164,8 @@ impl Stream {
         if shelf.state.borrow().trouble.is_none() {
             return Ok(End::Stopped);
         }
-        let ready = Ready::of(&shelf, meeting).await?;
+        let mut ready = Ready::of(&shelf, meeting).await?;
+        ready.publish(meeting).await?;
         let mut evidence = self.known()?.clone();
         self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?;
         self.write(evidence).await?;
@@ -166,18 +177,46 @@ impl Stream {
 pub(super) struct Ready {
     pub(super) table: Table,
     key: Vec<String>,
-    /// Its membership in the publication.
-    pub(super) membership: u32,
-    /// After this step all of its changes are told.
+    /// Its membership in the publication; `None` where it is not in there.
+    pub(super) membership: Option<u32>,
+    /// After this step all of its changes are told, once it was published.
     published: Step,
+}
+
+/// The tables with which nothing is wrong; the others show what is.
+///
+/// The error of one where nothing else is left.
+fn sound(found: Vec<(Arc<Shelf>, Result<Ready>)>) -> Result<Vec<(Arc<Shelf>, Ready)>> {
+    let (mut ready, mut failed) = (Vec::new(), None);
+    for (shelf, found) in found {
+        match found {
+            Ok(found) => ready.push((shelf, found)),
+            Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
+            Err(e) => {
+                shelf.state.send_modify(|state| state.trouble = Some(Trouble::of(&e)));
+                failed.get_or_insert(e);
+            }
+        }
+    }
+    match failed {
+        Some(e) if ready.is_empty() => Err(e),
+        _ => Ok(ready),
+    }
 }
 
 impl Ready {
     pub(super) async fn of(shelf: &Shelf, meeting: &Meeting<'_>) -> Result<Self> {
         let table = meeting.table(&shelf.name, &shelf.settings.columns).await?;
         let key = table.key(&shelf.settings.key)?;
-        let (membership, published) = meeting.publish(&table).await?;
-        Ok(Self { table, key, membership, published })
+        let membership = meeting.membership(&table).await?;
+        Ok(Self { table, key, membership, published: Step::ZERO })
+    }
+
+    /// Publishes it, if it is not.
+    async fn publish(&mut self, meeting: &Meeting<'_>) -> Result<()> {
+        let (membership, published) = meeting.publish(&self.table).await?;
+        (self.membership, self.published) = (Some(membership), published);
+        Ok(())
     }
 
     fn columns(&self) -> Vec<String> {
@@ -194,10 +233,11 @@ impl Ready {
                 self.table.oid, followed.table_oid
             ));
         }
-        if self.membership != followed.membership_oid {
+        if self.membership != Some(followed.membership_oid) {
+            let entry = self.membership.map_or("no entry".to_owned(), |entry| format!("the entry {entry}"));
             return lost(format!(
-                "the table {name} is in the publication by the entry {}, and was read by {}: what it was told in between is missing",
-                self.membership, followed.membership_oid
+                "the table {name} is in the publication by {entry}, and was read by {}: what was not told is missing",
+                followed.membership_oid
             ));
         }
         if self.key != followed.key {

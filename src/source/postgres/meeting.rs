@@ -121,10 +121,15 @@ impl<'a> Meeting<'a> {
         self.session.place()
     }
 
+    /// Drops the slot. Unavailable: somebody reads it.
+    pub(super) async fn drop_slot(&self) -> Result<()> {
+        self.session.query("SELECT pg_catalog.pg_drop_replication_slot($1)", &[&self.slot]).await.map(drop)
+    }
+
     /// Makes the slot, anew where there is one; from where on it has everything.
     pub(super) async fn make_slot(&mut self) -> Result<Step> {
         if self.seen.slot.is_some() {
-            self.session.query("SELECT pg_catalog.pg_drop_replication_slot($1)", &[&self.slot]).await?;
+            self.drop_slot().await?;
         }
         let mut replication = Replication::connect(self.server).await?;
         let command = format!("CREATE_REPLICATION_SLOT \"{}\" LOGICAL pgoutput NOEXPORT_SNAPSHOT", self.slot);
@@ -136,12 +141,37 @@ impl<'a> Meeting<'a> {
         Ok(point)
     }
 
-    /// Makes sure that the publication tells all of `table`, and has for all that follows the step that is given.
+    /// Makes sure that the publication tells all of `table`; the number of its membership, and the step after which all of its
+    /// changes are told.
     ///
-    /// Gives the number of the table's membership as well. Refused: it does not, with the statement that repairs it.
+    /// Refused: it cannot be, with the statement that repairs it.
     pub(super) async fn publish(&self, table: &Table) -> Result<(u32, Step)> {
-        let quoted = format!("\"{}\"", self.publication.replace('"', "\"\""));
-        let place = self.place();
+        let (publication, name) = (self.quoted(), table.name.quoted());
+        let membership = match self.membership(table).await? {
+            Some(membership) => Some(membership),
+            None => {
+                let statement = if self.has_publication().await? {
+                    format!("ALTER PUBLICATION {publication} ADD TABLE {name}")
+                } else {
+                    format!("CREATE PUBLICATION {publication} FOR TABLE {name} WITH (publish_via_partition_root = true)")
+                };
+                self.change(&statement).await?;
+                self.membership(table).await?
+            }
+        };
+        let gone = || Error::unavailable(format!("{}: {name} was published, and is not", self.place()));
+        Ok((membership.ok_or_else(gone)?, flushed(&self.session).await?))
+    }
+
+    fn quoted(&self) -> String {
+        format!("\"{}\"", self.publication.replace('"', "\"\""))
+    }
+
+    /// The number of the table's membership in the publication; `None` where it is not in there.
+    ///
+    /// Refused: the publication does not tell all of it, with the statement that repairs it.
+    pub(super) async fn membership(&self, table: &Table) -> Result<Option<u32>> {
+        let (quoted, place) = (self.quoted(), self.place());
         let found = self
             .session
             .query(
@@ -151,11 +181,7 @@ impl<'a> Meeting<'a> {
             )
             .await?;
         let name = table.name.quoted();
-        let Some(row) = found.first() else {
-            let made = format!("CREATE PUBLICATION {quoted} FOR TABLE {name} WITH (publish_via_partition_root = true)");
-            self.change(&made).await?;
-            return Box::pin(self.publish(table)).await;
-        };
+        let Some(row) = found.first() else { return Ok(None) };
         let (oid, has_all, tells_all, is_by_root): (u32, bool, bool, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
         if !tells_all {
             return Err(Error::refused(format!(
@@ -169,7 +195,7 @@ impl<'a> Meeting<'a> {
             )));
         }
         if has_all {
-            return Ok((oid, flushed(&self.session).await?));
+            return Ok(Some(oid));
         }
         let filters = if self.version >= WITH_FILTERS { "prqual IS NOT NULL OR prattrs IS NOT NULL" } else { "false" };
         let member = format!("SELECT oid, {filters} FROM pg_catalog.pg_publication_rel WHERE prpubid = $1 AND prrelid = $2");
@@ -180,17 +206,16 @@ impl<'a> Meeting<'a> {
                     "{place}: the publication {quoted} leaves rows or columns of {name} out, so the table would not be equal to it; run ALTER PUBLICATION {quoted} SET TABLE {name}"
                 )));
             }
-            return Ok((row.get(0), flushed(&self.session).await?));
+            return Ok(Some(row.get(0)));
         }
         if self.version >= WITH_FILTERS {
             let of_schema = "SELECT n.oid FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
                 WHERE n.pnpubid = $1 AND c.oid = $2";
             if let Some(row) = self.session.query(of_schema, &[&oid, &table.oid]).await?.first() {
-                return Ok((row.get(0), flushed(&self.session).await?));
+                return Ok(Some(row.get(0)));
             }
         }
-        self.change(&format!("ALTER PUBLICATION {quoted} ADD TABLE {name}")).await?;
-        Box::pin(self.publish(table)).await
+        Ok(None)
     }
 
     async fn change(&self, statement: &str) -> Result<()> {

@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use futures::future::{join_all, select_all};
 
 use super::assembly::{Assembly, Done};
+use super::meeting::Meeting;
 use super::message::Lsn;
 use super::replication::Replication;
 use super::shelf::Shelf;
@@ -46,7 +47,7 @@ impl Stream {
         assembly: &mut Assembly,
         round: Round,
         replication: &mut Replication,
-        confirmed: Step,
+        (meeting, confirmed): (&Meeting<'_>, Step),
     ) -> Result<End> {
         let mut pending: Vec<(usize, VecDeque<Entry>)> = Vec::new();
         for (at, track) in assembly.tracks.iter_mut().enumerate() {
@@ -84,8 +85,10 @@ impl Stream {
             }
             let now = self.now();
             self.told.send_modify(|told| told.full_since = told.full_since.or(Some(now)));
-            if self.wait_for_room(&full, replication, confirmed).await? == End::Stopped {
-                return Ok(End::Stopped);
+            match self.wait_for_room(&full, replication, confirmed).await? {
+                End::Again if self.keeps_too_much(meeting).await? => return Ok(End::TooMuch),
+                End::Again => {}
+                end => return Ok(end),
             }
         }
         self.show_room();

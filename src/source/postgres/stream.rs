@@ -27,6 +27,8 @@ const CONFIRM: Duration = Duration::from_secs(1);
 pub(super) const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// After so long without a word from the server the connection is given up.
 const SILENCE: Duration = Duration::from_secs(60);
+/// How often it is tried to drop a slot whose reader is leaving.
+const DROPS: u32 = 20;
 /// How often it is looked at what the slot keeps.
 const LOOK: Duration = Duration::from_secs(10);
 /// Between 1970 and 2000, in microseconds.
@@ -45,6 +47,8 @@ pub(super) enum End {
     Stopped,
     /// It begins again, with what is different.
     Again,
+    /// The slot keeps more than it may.
+    TooMuch,
 }
 
 pub(super) struct Stream {
@@ -77,7 +81,7 @@ impl Stream {
             }
             let wait = match ended {
                 Ok(End::Stopped) => return,
-                Ok(End::Again) => continue,
+                Ok(End::Again | End::TooMuch) => continue,
                 Err(e) if e.kind() == ErrorKind::ContinuityLost => {
                     tracing::error!(event = "source_lost", slot = self.shared.slot, error = %e, "a slot is not read any more");
                     self.told.send_modify(|told| told.contact = Contact::Lost(Trouble::of(&e)));
@@ -189,6 +193,7 @@ impl Stream {
             None => self.establish(&mut meeting).await?,
         };
         let tracks = self.join(&meeting, confirmed).await?;
+        self.keeps_too_much(&meeting).await?;
         let mut replication = Replication::connect(&shared.server).await?;
         replication.start(&shared.slot, &shared.publication).await?;
         let evidence = self.known()?;
@@ -207,7 +212,10 @@ impl Stream {
         }
         self.told.send_modify(|told| (told.fingerprint, told.reached) = (Some(fingerprint), reached));
         tracing::info!(event = "source_met", slot = shared.slot, from = %Lsn(confirmed.get()), "the slot is read");
-        self.follow(&meeting, replication, Assembly::new(tracks), expected, reached).await
+        match self.follow(&meeting, replication, Assembly::new(tracks), expected, reached).await? {
+            End::TooMuch => Err(self.give_up(&meeting).await?),
+            end => Ok(end),
+        }
     }
 
     pub(super) fn known(&self) -> Result<&Evidence> {
@@ -224,7 +232,7 @@ impl Stream {
         mut reached: Step,
     ) -> Result<End> {
         let clock = Arc::clone(&self.shared.world.clock);
-        let (mut heard, mut looked, mut confirmed_at) = (self.now(), None::<Duration>, self.now());
+        let (mut heard, mut looked, mut confirmed_at) = (self.now(), self.now(), self.now());
         let mut confirmed = Step::ZERO;
         loop {
             // Until then it may be another history that has as much.
@@ -235,8 +243,11 @@ impl Stream {
             if now.saturating_sub(heard) > SILENCE {
                 return Err(Error::unavailable(format!("{}: the server says nothing any more", meeting.place())));
             }
-            if looked.is_none_or(|looked| now.saturating_sub(looked) >= LOOK) {
-                looked = Some(now);
+            if now.saturating_sub(looked) >= LOOK {
+                looked = now;
+                if self.keeps_too_much(meeting).await? {
+                    return Ok(End::TooMuch);
+                }
                 if !self.look(meeting, &assembly).await? {
                     return Ok(End::Again);
                 }
@@ -289,8 +300,9 @@ impl Stream {
                 next = replication.waiting()?;
             }
             let last = round.done.last().map(|done| done.boundary.end);
-            if self.store(&mut assembly, round, &mut replication, confirmed).await? == End::Stopped {
-                return Ok(End::Stopped);
+            match self.store(&mut assembly, round, &mut replication, (meeting, confirmed)).await? {
+                End::Again => {}
+                end => return Ok(end),
             }
             if let Some(alive) = alive {
                 Evidence::reach(&mut expected, alive)?;
@@ -308,22 +320,57 @@ impl Stream {
         self.shared.world.clock.unix_millis().saturating_mul(1000).saturating_sub(EPOCH_MICROS)
     }
 
-    /// Looks at what the slot keeps, and whether the tables are those that are followed; `false`: they are not.
-    async fn look(&self, meeting: &Meeting<'_>, assembly: &Assembly) -> Result<bool> {
+    /// Looks at what the slot keeps, and whether it is more than it may.
+    pub(super) async fn keeps_too_much(&self, meeting: &Meeting<'_>) -> Result<bool> {
         let wal = meeting.wal_kept().await?;
+        let bytes = wal.as_ref().map_or(0, |wal| wal.bytes);
         self.told.send_if_modified(|told| {
             let is_other = told.wal != wal;
             told.wal = wal;
             is_other
         });
+        Ok(self.shared.max_wal.is_some_and(|most| bytes > most))
+    }
+
+    /// Drops the slot, whose reader has just gone; why it is lost then.
+    async fn give_up(&self, meeting: &Meeting<'_>) -> Result<Error> {
+        let clock = &self.shared.world.clock;
+        let (slot, most) = (&self.shared.slot, self.shared.max_wal.unwrap_or(u64::MAX));
+        let mut dropped = meeting.drop_slot().await;
+        for _ in 0..DROPS {
+            if dropped.is_ok() {
+                break;
+            }
+            clock.sleep(FIRST_PAUSE).await;
+            dropped = meeting.drop_slot().await;
+        }
+        dropped?;
+        let kept = self.told.borrow().wal.as_ref().map_or(0, |wal| wal.bytes);
+        Ok(Error::continuity_lost(
+            Lost::Gap,
+            format!(
+                "the replication slot {slot:?} made the server keep {kept} bytes of WAL, and max_wal is {most}: it was dropped; let the connectors keep up or raise max_wal, then reset them"
+            ),
+        ))
+    }
+
+    /// Looks whether the tables are those that are followed; `false`: they are not, or more of them can be.
+    async fn look(&self, meeting: &Meeting<'_>, assembly: &Assembly) -> Result<bool> {
         for track in &assembly.tracks {
             let Some(followed) = self.known()?.views.get(track.shelf.view()).cloned() else { continue };
             let is_same = match Ready::of(&track.shelf, meeting).await {
-                Ok(ready) => (ready.table.oid, ready.membership) == (followed.table_oid, followed.membership_oid),
+                Ok(ready) => (ready.table.oid, ready.membership) == (followed.table_oid, Some(followed.membership_oid)),
                 Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
                 Err(_) => false,
             };
             if !is_same {
+                return Ok(false);
+            }
+        }
+        // What kept a table from being followed may be mended.
+        for shelf in &self.shared.shelves {
+            let is_waiting = shelf.state.borrow().trouble.as_ref().is_some_and(|trouble| !trouble.is_loss());
+            if is_waiting && Ready::of(shelf, meeting).await.is_ok() {
                 return Ok(false);
             }
         }
