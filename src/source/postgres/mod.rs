@@ -19,6 +19,7 @@ mod stream;
 mod tls;
 mod turn;
 
+pub(crate) use catalog::TableName;
 pub use feed::{Feed, FeedSettings, TableStanding};
 pub use meeting::WalKept;
 pub use reader::TableSource;

@@ -75,7 +75,7 @@ fn a_table_that_cannot_be_followed_is_refused_with_what_helps() {
     );
     for (table, more, code, said) in [
         ("nope", "", 78, "there is no table public.nope"),
-        ("a.b.c", "", 78, "names no table"),
+        ("a.b.c", "", 78, "\"a.b.c\" is not valid; it has more than two parts"),
         ("keyless", "", 5, "ALTER TABLE \"public\".\"keyless\" REPLICA IDENTITY FULL"),
         ("late", "", 5, "public.late has no key"),
         ("nothing", "", 5, "public.nothing does not tell its key (a) of rows that are deleted"),
