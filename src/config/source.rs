@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::section::Section;
+use super::section::{Field, Section};
 use super::{FilesConfig, PostgresConfig, Secret, SourceConfig};
+#[cfg(feature = "postgres")]
+use crate::source::postgres::url_fault;
 
 /// A server keeps whole files of 16 MiB.
 const LEAST_WAL: u64 = 16 << 20;
@@ -61,8 +63,7 @@ impl SourcePart {
 }
 
 /// What a source can be in this program.
-const AVAILABLE: &[&str] =
-    if cfg!(feature = "postgres") { &["files", "push", "postgres"] } else { &["files", "push"] };
+const AVAILABLE: &[&str] = if cfg!(feature = "postgres") { &["files", "push", "postgres"] } else { &["files", "push"] };
 const PLANNED: &[&str] = if cfg!(feature = "postgres") { &[] } else { &["postgres"] };
 
 fn sources(path: &str) -> String {
@@ -72,7 +73,7 @@ fn sources(path: &str) -> String {
 
 /// Slot and publication are called after the pipeline unless they have names of their own.
 fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresConfig> {
-    let url = postgres.required("url").and_then(|f| f.line());
+    let url = postgres.required("url").and_then(|field| database_url(&field));
     let slot = postgres.field("slot");
     let publication = postgres.field("publication");
     let own = own_name(pipeline);
@@ -87,6 +88,17 @@ fn read_postgres(pipeline: &str, mut postgres: Section<'_>) -> Option<PostgresCo
     let max_wal = postgres.field("max_wal").and_then(|f| f.within(f.size()?, LEAST_WAL..=u64::MAX, "16MiB and more"));
     postgres.finish(&[]);
     Some(PostgresConfig { url: Secret::new(url?), slot: slot?, publication: publication?, max_wal })
+}
+
+/// A URL, which no message quotes, since it has the password.
+fn database_url(field: &Field<'_>) -> Option<String> {
+    let url = field.line()?;
+    #[cfg(feature = "postgres")]
+    if let Some(fault) = url_fault(&url) {
+        field.refuse(&fault);
+        return None;
+    }
+    Some(url)
 }
 
 /// A name that is a slot's as well as a publication's.

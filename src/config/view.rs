@@ -8,6 +8,8 @@ use super::source::{Kind, SourcePart};
 use super::{ViewConfig, step_log};
 use crate::error::Result;
 use crate::schema::View;
+#[cfg(feature = "postgres")]
+use crate::source::postgres::TableName;
 
 const NOBODY_TELLS: &str = "and a view that is pushed has no source that tells them; add columns = { NAME = \"TYPE\" }";
 
@@ -140,10 +142,17 @@ impl Columns<'_> {
     }
 }
 
+fn table_name(field: &Field<'_>) -> Option<String> {
+    let name = field.line()?;
+    #[cfg(feature = "postgres")]
+    field.parsed(&name, |name| TableName::parse(name).map_err(|e| e.message().to_owned()))?;
+    Some(name)
+}
+
 /// The table of a view, which one of a database must have and no other may.
 fn read_table(view: &mut Section<'_>, source: Option<Kind>) -> Option<String> {
     match source {
-        Some(Kind::Postgres) => view.required("table").and_then(|f| f.line()),
+        Some(Kind::Postgres) => view.required("table").and_then(|field| table_name(&field)),
         Some(Kind::Files | Kind::Push) => {
             view.misplaced("table", "is for views of a PostgreSQL database; remove it");
             None

@@ -19,7 +19,9 @@ mod stream;
 mod tls;
 mod turn;
 
+pub(crate) use catalog::TableName;
 pub use feed::{Feed, FeedSettings, TableStanding};
 pub use meeting::WalKept;
 pub use reader::TableSource;
+pub(crate) use server::url_fault;
 pub use shelf::TableSettings;

@@ -363,6 +363,10 @@ impl TableSource {
         match found {
             Found::Changes(changes) => {
                 let to = changes.range().to();
+                // A step begins where the one before it ended, and who asks may be further: nothing happened in between.
+                let changes = changes.after(after)?.ok_or_else(|| {
+                    Error::internal(format!("the step log gave what ends at step {to} for what follows step {after}"))
+                })?;
                 Ok(Next::Changes(changes.at_position(position(to))))
             }
             Found::End => self.mark(after, reached),

@@ -45,38 +45,40 @@ pub(crate) struct Server {
     place: Arc<str>,
 }
 
-impl Server {
-    /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
-    ///
-    /// Without `sslmode` certificates are verified, but for this very machine, where nothing is encrypted. `disable`,
-    /// `require` (encrypted, with nobody's certificate looked at), `verify-ca` and `verify-full` are what libpq means by
-    /// them. Config: the URL is none, or says what this does not know; a message never quotes it.
-    pub(crate) fn new(url: &str) -> Result<Self> {
-        let wrong =
-            |why: String| Error::config(format!("the url {why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE"));
-        let mut url = Url::parse(url).map_err(|e| wrong(format!("is none ({e})")))?;
+/// What a URL says.
+struct Address {
+    config: Config,
+    verify: Option<Verify>,
+    roots: Option<String>,
+}
+
+/// Why a URL is none of a database; never with a part of it that may be secret.
+pub(crate) fn url_fault(url: &str) -> Option<String> {
+    Address::read(url).err()
+}
+
+impl Address {
+    fn read(url: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+        let mut url = Url::parse(url).map_err(|e| wrong(&format!("is none ({e})")))?;
         if !matches!(url.scheme(), "postgres" | "postgresql") {
-            return Err(wrong(format!("begins with {}://", url.scheme())));
+            return Err(wrong("does not begin with postgres://"));
         }
         let (mut mode, mut roots, mut kept) = (None, None, Vec::new());
         let query = url.query().unwrap_or_default().to_owned();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = || percent_decode_str(value).decode_utf8().map(Cow::into_owned);
-            let undecoded = |_| wrong(format!("has a value of {name} that is not UTF-8"));
             match name {
-                "sslmode" => mode = Some(value().map_err(undecoded)?),
-                "sslrootcert" => roots = Some(value().map_err(undecoded)?),
+                "sslmode" => mode = Some(value().map_err(|_| wrong("has an sslmode that is not UTF-8"))?),
+                "sslrootcert" => roots = Some(value().map_err(|_| wrong("has an sslrootcert that is not UTF-8"))?),
                 _ => kept.push(option),
             }
         }
         // The others stay as they are written: a plus is a plus.
         url.set_query(Some(&kept.join("&")).filter(|kept| !kept.is_empty()).map(String::as_str));
-        // The parser's own message names the option, never a value, but for a number that is none.
-        let mut config: Config = url
-            .as_str()
-            .parse()
-            .map_err(|_| wrong("has an option that is unknown or a value that does not fit it".into()))?;
+        let config: Result<Config, _> = url.as_str().parse();
+        let config = config.map_err(|_| wrong("has an option that is unknown or a value that does not fit it"))?;
         let is_local = config.get_hosts().iter().all(is_this_machine);
         let verify = match mode.as_deref() {
             None if is_local && roots.is_none() => None,
@@ -86,9 +88,22 @@ impl Server {
             Some("require") => Some(Verify::Authority),
             Some("disable") => None,
             Some(_) => {
-                return Err(wrong("has an sslmode that is none of disable, require, verify-ca and verify-full".into()));
+                return Err(wrong("has an sslmode that is none of disable, require, verify-ca and verify-full"));
             }
         };
+        Ok(Self { config, verify, roots })
+    }
+}
+
+impl Server {
+    /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=…`.
+    ///
+    /// Without `sslmode` certificates are verified, but for this very machine, where nothing is encrypted. `disable`,
+    /// `require` (encrypted, with nobody's certificate looked at), `verify-ca` and `verify-full` are what libpq means by
+    /// them. Config: the URL is none, or says what this does not know; a message never quotes it.
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        let Address { mut config, verify, roots } =
+            Address::read(url).map_err(|why| Error::config(format!("the url {why}")))?;
         let tls = verify.map(|verify| Tls::new(verify, roots.as_deref())).transpose()?;
         config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
         if config.get_connect_timeout().is_none() {

@@ -10,8 +10,10 @@ const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, amount int, note 
 fn a_transaction_is_a_step_of_each_table_that_it_changed() {
     let Some(server) = Postgres::find("a_transaction_is_a_step_of_each_table_that_it_changed") else { return };
     server.sql(ORDERS);
-    server.sql("CREATE TABLE \"Odd Name\" (a text, b int, v text, PRIMARY KEY (b, a));
-        INSERT INTO \"Odd Name\" VALUES ('x', 1, 'y'), ('', 2, NULL)");
+    server.sql(
+        "CREATE TABLE \"Odd Name\" (a text, b int, v text, PRIMARY KEY (b, a));
+        INSERT INTO \"Odd Name\" VALUES ('x', 1, 'y'), ('', 2, NULL)",
+    );
     let mut site = Site::new(&server, &[("orders", "orders"), ("odd", "\"Odd Name\"")], "");
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
@@ -55,7 +57,8 @@ fn a_daemon_follows_what_is_written_and_keeps_no_wal() {
     site.catch_up(&server, &running);
     // What others write does not stay either.
     server.sql("CREATE TABLE other AS SELECT i, repeat('y', 1000) FROM generate_series(1, 5000) i; CHECKPOINT");
-    let behind = "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn)::int8 FROM pg_replication_slots";
+    let behind =
+        "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn)::int8 FROM pg_replication_slots";
     let is_told = || server.sql(behind).parse::<i64>().unwrap() < 100_000;
     assert!(crate::program::wait_until(crate::program::PATIENCE, is_told), "{}", server.sql(behind));
     running.signal("TERM");
@@ -84,8 +87,10 @@ fn a_table_that_is_emptied_is_loaded_with_what_came_after() {
 #[test]
 fn a_value_that_an_update_leaves_out_is_never_null() {
     let Some(server) = Postgres::find("a_value_that_an_update_leaves_out_is_never_null") else { return };
-    server.sql("CREATE TABLE large (id int PRIMARY KEY, n int, v text); ALTER TABLE large ALTER v SET STORAGE EXTERNAL;
-        INSERT INTO large VALUES (1, 0, repeat('x', 20000)), (2, 0, 'small')");
+    server.sql(
+        "CREATE TABLE large (id int PRIMARY KEY, n int, v text); ALTER TABLE large ALTER v SET STORAGE EXTERNAL;
+        INSERT INTO large VALUES (1, 0, repeat('x', 20000)), (2, 0, 'small')",
+    );
     let site = Site::new(&server, &[("large", "large")], "");
     site.run(&["run", "--once"]).ended(0, 0);
     server.sql("UPDATE large SET n = 1 WHERE id = 2");
@@ -114,8 +119,10 @@ fn a_table_without_key_is_published_only_when_its_rows_are_told() {
     server.sql("UPDATE bag SET b = 'y' WHERE a = 2");
     server.sql("ALTER TABLE bag REPLICA IDENTITY FULL");
     site.run(&["run", "--once"]).ended(0, 0);
-    server.sql("DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1);
-        UPDATE bag SET b = 'z' WHERE a = 2; INSERT INTO bag VALUES (3, 'q'), (3, 'q')");
+    server.sql(
+        "DELETE FROM bag WHERE ctid = (SELECT min(ctid) FROM bag WHERE a = 1);
+        UPDATE bag SET b = 'z' WHERE a = 2; INSERT INTO bag VALUES (3, 'q'), (3, 'q')",
+    );
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
 }
@@ -126,8 +133,10 @@ fn columns_come_and_go_as_the_policy_allows() {
     server.sql(ORDERS);
     let site = Site::new(&server, &[("orders", "orders")], "schema_change = \"add_columns\"");
     site.run(&["run", "--once"]).ended(0, 0);
-    server.sql("ALTER TABLE orders ADD COLUMN colour text; INSERT INTO orders VALUES (901, 1, 'n', 'red');
-        UPDATE orders SET colour = 'blue' WHERE id = 1");
+    server.sql(
+        "ALTER TABLE orders ADD COLUMN colour text; INSERT INTO orders VALUES (901, 1, 'n', 'red');
+        UPDATE orders SET colour = 'blue' WHERE id = 1",
+    );
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
     assert_eq!(site.generation("orders"), 1);
@@ -138,8 +147,10 @@ fn columns_come_and_go_as_the_policy_allows() {
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
     assert_eq!(site.generation("orders"), 2);
-    server.sql("ALTER TABLE orders RENAME COLUMN note TO remark; ALTER TABLE orders DROP COLUMN size;
-        ALTER TABLE orders ALTER COLUMN amount TYPE bigint; UPDATE orders SET remark = 'r' WHERE id < 10");
+    server.sql(
+        "ALTER TABLE orders RENAME COLUMN note TO remark; ALTER TABLE orders DROP COLUMN size;
+        ALTER TABLE orders ALTER COLUMN amount TYPE bigint; UPDATE orders SET remark = 'r' WHERE id < 10",
+    );
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
 }
@@ -155,7 +166,9 @@ fn partitions_are_followed_through_their_root() {
     let site = Site::new(&server, &[("parts", "parts")], "");
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
-    server.sql("UPDATE parts SET k = 15 WHERE k = 5; DELETE FROM parts WHERE k = 12; INSERT INTO parts VALUES (200, 19, 'w')");
+    server.sql(
+        "UPDATE parts SET k = 15 WHERE k = 5; DELETE FROM parts WHERE k = 12; INSERT INTO parts VALUES (200, 19, 'w')",
+    );
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
 }

@@ -31,13 +31,17 @@ fn rows_are_exact_whatever_is_killed() {
     const TEST: &str = "rows_are_exact_whatever_is_killed";
     let Some(mut server) = Postgres::find(TEST) else { return };
     let mut chance = Chance::new(TEST);
-    server.sql("CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, n int);
+    server.sql(
+        "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, n int);
         INSERT INTO b SELECT i, 0 FROM generate_series(1, 50) i;
-        CREATE TABLE c (k int, v text); ALTER TABLE c REPLICA IDENTITY FULL");
+        CREATE TABLE c (k int, v text); ALTER TABLE c REPLICA IDENTITY FULL",
+    );
     let site = Site::new(&server, &[("a", "a"), ("b", "b"), ("c", "c")], "");
     let mut running = site.start();
     for round in 0..size("CUTOVER_POSTGRES_KILLS", 6) {
-        let writes = WRITES.replace("SEED", &(round * 1000 + 1).to_string()).replace("ROUNDS", &(20 + chance.below(200)).to_string());
+        let writes = WRITES
+            .replace("SEED", &(round * 1000 + 1).to_string())
+            .replace("ROUNDS", &(20 + chance.below(200)).to_string());
         let mut psql = server.psql();
         let mut writer = psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         writer.stdin.take().unwrap().write_all(writes.as_bytes()).unwrap();
@@ -45,7 +49,11 @@ fn rows_are_exact_whatever_is_killed() {
         wait_until(moment, || false);
         match chance.below(3) {
             0 => restarted(&site, &mut running),
-            1 => drop(server.try_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cutover'")),
+            1 => {
+                drop(server.try_sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cutover'",
+                ))
+            }
             _ => {
                 server.kill();
                 server.start();

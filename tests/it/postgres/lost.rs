@@ -7,7 +7,8 @@ use std::process::Command;
 use super::server::Postgres;
 use super::site::Site;
 
-const TABLE: &str = "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'v' FROM generate_series(1, 100) i;";
+const TABLE: &str =
+    "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'v' FROM generate_series(1, 100) i;";
 
 /// A table that was loaded and followed a bit.
 fn followed(test: &str) -> Option<(Postgres, Site)> {
@@ -50,8 +51,10 @@ fn a_slot_that_is_gone() {
 #[test]
 fn a_slot_that_was_made_anew() {
     let Some((server, site)) = followed("a_slot_that_was_made_anew") else { return };
-    server.sql("SELECT pg_drop_replication_slot('cutover_p'); INSERT INTO t VALUES (102, 'unseen');
-        SELECT pg_create_logical_replication_slot('cutover_p', 'pgoutput')");
+    server.sql(
+        "SELECT pg_drop_replication_slot('cutover_p'); INSERT INTO t VALUES (102, 'unseen');
+        SELECT pg_create_logical_replication_slot('cutover_p', 'pgoutput')",
+    );
     is_lost_and_repaired(&server, &site, &["made anew or moved by others", "stands at", "was read up to"]);
 }
 

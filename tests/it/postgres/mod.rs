@@ -5,5 +5,6 @@ mod kills;
 mod lost;
 mod server;
 mod site;
+mod tables;
 mod tls;
 mod types;

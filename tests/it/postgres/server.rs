@@ -46,14 +46,37 @@ impl Programs {
             installed.sort_by_key(|path| std::cmp::Reverse(number(path)));
             folders.extend(installed);
         }
-        let folder =
-            folders.into_iter().find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())?;
+        // A link may lead to one of the programs, and its neighbours are there.
+        let real = folders.into_iter().find_map(|folder| fs::canonicalize(folder.join("initdb")).ok())?;
+        let folder = real.parent()?.to_owned();
         let user = if rustix::process::getuid().is_root() { Some(other_user()?) } else { None };
         Some(Self { folder, user })
     }
 
     fn command(&self, program: &str) -> Command {
-        self.as_user(Command::new(self.folder.join(program)))
+        // Clients may be elsewhere.
+        let there = self.folder.join(program);
+        self.as_user(if there.exists() { Command::new(there) } else { Command::new(program) })
+    }
+
+    /// Makes a server's directory: a copy of one that is made once for each installation, since that takes its time.
+    fn make(&self, data: &Path) {
+        let name = self.folder.display().to_string().replace('/', "-");
+        let template = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres{name}"));
+        if template.exists() {
+            run(Command::new("cp").arg("-R").arg(&template).arg(data));
+            if let Some((user, group)) = self.user {
+                run(Command::new("chown").arg("-R").arg(format!("{user}:{group}")).arg(data));
+            }
+            return;
+        }
+        let mut made = self.command("initdb");
+        made.args(["--no-sync", "--no-instructions", "--no-locale", "--encoding=UTF8", "--auth=trust"]);
+        run(made.args(["--username=postgres", "--wal-segsize=1", "-D"]).arg(data));
+        let unfinished = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        run(Command::new("cp").arg("-R").arg(data).arg(unfinished.path().join("data")));
+        // Another test may have been faster.
+        let _ = fs::rename(unfinished.path().join("data"), &template);
     }
 
     fn as_user(&self, mut command: Command) -> Command {
@@ -63,6 +86,11 @@ impl Programs {
         command.current_dir("/");
         command
     }
+}
+
+fn run(command: &mut Command) {
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{command:?}: {}{}", ran.stdout, ran.stderr);
 }
 
 /// An authority and certificates for this host and another, each with its key, made for a hundred years by openssl.
@@ -109,18 +137,7 @@ impl Postgres {
         if let Some((user, group)) = programs.user {
             chown(home.path(), Some(user), Some(group)).unwrap();
         }
-        let mut made = programs.command("initdb");
-        made.args([
-            "--no-sync",
-            "--no-instructions",
-            "--no-locale",
-            "--encoding=UTF8",
-            "--auth=trust",
-            "--username=postgres",
-        ]);
-        made.args(["--wal-segsize=1", "-D"]).arg(home.path().join("data"));
-        let made = Ran::of(made.output().unwrap());
-        assert_eq!(made.code, Some(0), "initdb: {}{}", made.stdout, made.stderr);
+        programs.make(&home.path().join("data"));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { programs, home, port, running: None };
         server.configure(&format!(
@@ -160,12 +177,10 @@ impl Postgres {
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
             self.give(&file);
         }
-        let rules = fs::read_to_string(self.data().join("pg_hba.conf")).unwrap();
-        fs::write(
-            self.data().join("pg_hba.conf"),
-            rules.replace(&format!("host all,replication {GUARDED}"), &format!("hostssl all,replication {GUARDED}")),
-        )
-        .unwrap();
+        let (file, whom) = (self.data().join("pg_hba.conf"), format!("all,replication {GUARDED} 127.0.0.1/32"));
+        let rules = fs::read_to_string(&file).unwrap();
+        let encrypted = format!("hostnossl {whom} reject\nhostssl {whom}");
+        fs::write(&file, rules.replace(&format!("host {whom}"), &encrypted)).unwrap();
         self.configure("ssl = on\n");
         self.stop();
         self.start();

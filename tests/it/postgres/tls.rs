@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 
 use super::server::{PASSWORD, Postgres, certificates};
-use super::types::{configure_url, cutover};
+use super::types::{configure, cutover, view};
 
 #[test]
 fn a_certificate_is_verified_unless_the_url_says_otherwise() {
@@ -12,7 +12,7 @@ fn a_certificate_is_verified_unless_the_url_says_otherwise() {
     let authority = format!("sslrootcert={}", certificates().join("authority.pem").display());
     let says = |server: &Postgres, options: &str, code: i32, said: &str| {
         let home = TempDir::new().unwrap();
-        configure_url(home.path(), &format!("{}?{options}", server.url()), "table = \"t\"");
+        configure(home.path(), &format!("{}?{options}", server.url()), &view("v", "table = \"t\""));
         let ran = cutover(home.path(), &["run", "--once"]);
         assert!(!ran.stderr.contains(PASSWORD) && !ran.stdout.contains(PASSWORD), "{}", ran.stderr);
         assert!(ran.stderr.contains(said), "{options}: {}", ran.stderr);
@@ -24,7 +24,7 @@ fn a_certificate_is_verified_unless_the_url_says_otherwise() {
     says(&server, &authority, 0, "");
     says(&server, &format!("{authority}&sslmode=verify-full"), 0, "");
     says(&server, "sslmode=verify-full", 78, "certificate");
-    says(&server, "", 78, "no pg_hba.conf entry");
+    says(&server, "", 78, "no encryption");
     server.encrypt("elsewhere");
     says(&server, &authority, 78, "not trusted, or not its own");
     says(&server, &format!("{authority}&sslmode=verify-ca"), 0, "");

@@ -173,17 +173,16 @@ fn insert(from: usize) -> String {
     (0..rows).map(|i| format!("INSERT INTO kinds.all_types VALUES {};\n", row(i))).collect()
 }
 
-fn configure(home: &Path, server: &Postgres, view: &str) {
-    configure_url(home, &server.url(), view);
+/// The configuration of a view, and of a table for it in the folder.
+pub(super) fn view(name: &str, settings: &str) -> String {
+    format!(
+        "[pipelines.p.views.{name}]\n{settings}\n[pipelines.p.views.{name}.connectors.lake.delta]\nuri = \"table-{name}\"\n"
+    )
 }
 
-/// One view of the database at `url`, and its table in the folder `home`.
-pub(super) fn configure_url(home: &Path, url: &str, view: &str) {
-    let config = format!(
-        "config_version = 1\n[pipelines.p.source.postgres]\nurl = \"{}\"\n[pipelines.p.views.v]\n{view}\n\
-         [pipelines.p.views.v.connectors.lake.delta]\nuri = \"table\"\n",
-        url
-    );
+/// Views of the database at `url`, in the folder `home`.
+pub(super) fn configure(home: &Path, url: &str, views: &str) {
+    let config = format!("config_version = 1\n[pipelines.p.source.postgres]\nurl = \"{url}\"\n{views}");
     fs::write(home.join("cutover.toml"), config).unwrap();
 }
 
@@ -193,14 +192,14 @@ pub(super) fn cutover(home: &Path, args: &[&str]) -> Ran {
     Ran::of(command.args(args).current_dir(home).output().unwrap())
 }
 
-/// Holds the table against what the server prints of `rows`.
-fn compare(home: &Path, server: &Postgres, readers: &Readers, rows: &str, kinds: &[String]) {
+/// Holds the table of a view against what the server prints of `rows`.
+pub(super) fn compare(home: &Path, server: &Postgres, readers: &Readers, view: &str, rows: &str, kinds: &[String]) {
     let file = home.join("rows.csv");
     let printed = format!("{PRINTED} COPY ({rows}) TO STDOUT (FORMAT csv, HEADER, NULL '<null>');");
     let mut psql = server.psql();
     psql.args(["-c", &printed]).stdout(Stdio::from(fs::File::create(&file).unwrap()));
     assert!(psql.status().unwrap().success());
-    let (table, file) = (home.join("table").display().to_string(), file.display().to_string());
+    let (table, file) = (home.join(format!("table-{view}")).display().to_string(), file.display().to_string());
     let mut args = vec![table.as_str(), file.as_str()];
     args.extend(kinds.iter().map(String::as_str));
     let ran = Ran::of(readers.command("postgres.py", &args).output().unwrap());
@@ -217,13 +216,13 @@ fn every_value_of_every_type_is_what_the_server_prints() {
     let columns: Vec<String> = CASES.iter().enumerate().map(|(i, Case(kind, ..))| format!("c{i} {kind}")).collect();
     server.sql(&format!("CREATE TABLE kinds.all_types (id int PRIMARY KEY, {})", columns.join(", ")));
     server.sql(&insert(0));
-    configure(home.path(), &server, "table = \"kinds.all_types\"");
+    configure(home.path(), &server.url(), &view("v", "table = \"kinds.all_types\""));
     let kinds: Vec<String> = CASES.iter().enumerate().map(|(i, Case(_, kind, _))| format!("c{i}={kind}")).collect();
     let rows = "SELECT * FROM kinds.all_types";
 
     // By a snapshot.
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
-    compare(home.path(), &server, &readers, rows, &kinds);
+    compare(home.path(), &server, &readers, "v", rows, &kinds);
     // By changes: rows that appear, that become others in every column, and that go away.
     server.sql(&insert(100));
     let next = |i: usize| format!("c{i} = (SELECT c{i} FROM kinds.all_types o WHERE o.id = t.id + 1 - 100)");
@@ -233,15 +232,15 @@ fn every_value_of_every_type_is_what_the_server_prints() {
         set.join(", ")
     ));
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
-    compare(home.path(), &server, &readers, rows, &kinds);
-    cutover(home.path(), &["verify", "table", "--deep"]).ended(0, 0);
+    compare(home.path(), &server, &readers, "v", rows, &kinds);
+    cutover(home.path(), &["verify", "table-v", "--deep"]).ended(0, 0);
 }
 
 #[test]
 fn a_value_that_no_table_holds_is_refused_and_kept_as_a_string_when_asked() {
     const TEST: &str = "a_value_that_no_table_holds_is_refused_and_kept_as_a_string_when_asked";
     let (Some(server), Some(readers)) = (Postgres::find(TEST), Readers::find(TEST)) else { return };
-    for (kind, value, said) in [
+    let odd = [
         ("numeric(10,2)", "NaN", "has NaN, which decimal(10,2) cannot hold"),
         ("date", "infinity", "has infinity, which a date cannot hold"),
         ("date", "-infinity", "has -infinity, which a date cannot hold"),
@@ -250,23 +249,36 @@ fn a_value_that_no_table_holds_is_refused_and_kept_as_a_string_when_asked() {
         ("timestamp", "294276-12-31 23:59:59", "has a time after the year 294246, which a timestamp cannot hold"),
         ("int[]", "{{1,2},{3,4}}", "has an array of several dimensions, which a list does not keep"),
         ("text[]", "[0:1]={a,b}", "has an array whose first element is number 0, which a list does not keep"),
-    ] {
-        let home = TempDir::new().unwrap();
+    ];
+    let home = TempDir::new().unwrap();
+    let mut views = String::new();
+    for (i, (kind, value, _)) in odd.iter().enumerate() {
+        let value = literal(value);
         server.sql(&format!(
-            "DROP TABLE IF EXISTS odd; CREATE TABLE odd (id int PRIMARY KEY, v {kind}); INSERT INTO odd VALUES (1, {})",
-            literal(value)
+            "CREATE TABLE odd_{i} (id int PRIMARY KEY, v {kind}); INSERT INTO odd_{i} VALUES (1, {value})"
         ));
-        configure(home.path(), &server, "table = \"odd\"");
-        let ran = cutover(home.path(), &["run", "--once"]).ended(5, 0);
-        let wanted = format!("column \"v\" {said}; add columns = {{ v = \"string\" }}");
-        assert!(ran.stderr.contains(&wanted), "{kind} {value}: {}", ran.stderr);
-        assert!(!home.path().join("table/_delta_log").exists());
-        // The same as a string, by a snapshot and by a change.
-        configure(home.path(), &server, "table = \"odd\"\ncolumns = { v = \"string\" }");
-        cutover(home.path(), &["run", "--once"]).ended(0, 0);
-        server.sql(&format!("INSERT INTO odd VALUES (2, {})", literal(value)));
-        cutover(home.path(), &["run", "--once"]).ended(0, 0);
-        compare(home.path(), &server, &readers, "SELECT id, v FROM odd", &["v=VARCHAR".into()]);
-        server.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active; DROP PUBLICATION cutover_p");
+        views += &view(&format!("v{i}"), &format!("table = \"odd_{i}\""));
     }
+    configure(home.path(), &server.url(), &views);
+    let ran = cutover(home.path(), &["run", "--once"]).ended(5, 0);
+    for (i, (_, _, said)) in odd.iter().enumerate() {
+        let wanted = format!("odd_{i}: column \"v\" {said}; add columns = {{ v = \"string\" }}");
+        assert!(ran.stderr.contains(&wanted), "{wanted}: {}", ran.stderr);
+        assert!(!home.path().join(format!("table-v{i}/_delta_log")).exists());
+    }
+
+    // The same as strings, by a snapshot and by a change.
+    let columns: Vec<String> = odd.iter().enumerate().map(|(i, (kind, ..))| format!("c{i} {kind}")).collect();
+    server.sql(&format!("CREATE TABLE kept (id int PRIMARY KEY, {})", columns.join(", ")));
+    let values: Vec<String> = odd.iter().map(|(_, value, _)| literal(value)).collect();
+    let insert = |id: u32| format!("INSERT INTO kept VALUES ({id}, {})", values.join(", "));
+    server.sql(&insert(1));
+    let strings: Vec<String> = (0..odd.len()).map(|i| format!("c{i} = \"string\"")).collect();
+    let kept = format!("table = \"kept\"\ncolumns = {{ {} }}", strings.join(", "));
+    configure(home.path(), &server.url(), &view("kept", &kept));
+    cutover(home.path(), &["run", "--once"]).ended(0, 0);
+    server.sql(&insert(2));
+    cutover(home.path(), &["run", "--once"]).ended(0, 0);
+    let kinds: Vec<String> = (0..odd.len()).map(|i| format!("c{i}=VARCHAR")).collect();
+    compare(home.path(), &server, &readers, "kept", "SELECT * FROM public.kept", &kinds);
 }

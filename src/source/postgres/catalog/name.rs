@@ -15,13 +15,10 @@ pub(crate) struct TableName {
 
 impl TableName {
     /// Reads `orders`, `public.orders` or `"My Schema"."Orders"`: as in SQL, what is not quoted is in lower case; without
-    /// a schema it is `public`.
+    /// a schema it is `public`. Config: it is no such name, which the message does not repeat.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let wrong = |why: &str| {
-            Error::config(format!(
-                "{text:?} names no table: {why}; write SCHEMA.TABLE, in double quotes where SQL wants them"
-            ))
-        };
+        let wrong =
+            |why: &str| Error::config(format!("{why}; write SCHEMA.TABLE, in double quotes where SQL wants them"));
         let mut parts = Vec::new();
         let mut rest = text.trim();
         loop {
