@@ -42,7 +42,7 @@ fn encryption_is_verified_but_on_this_machine_unless_the_url_says_otherwise() {
 #[test]
 fn a_url_that_is_wrong_is_told_without_being_quoted() {
     for url in [
-        format!("{CANARY}"),
+        CANARY.to_owned(),
         format!("mysql://me:{CANARY}@db/shop"),
         format!("postgres://me:{CANARY}@db/shop?sslmode=prefer"),
         format!("postgres://me:{CANARY}@db/shop?sslmode=disable&nonsense=1"),
