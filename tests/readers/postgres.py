@@ -1,8 +1,9 @@
 """Compares PostgreSQL's own text of each value with what DuckDB reads from a table, and prints how many there were.
 
-    postgres.py TABLE ROWS.csv [COLUMN=KIND ...]
+    postgres.py TABLE KEY ROWS.csv [COLUMN=KIND ...]
 
-ROWS.csv is what `COPY (SELECT ...) TO STDOUT (FORMAT csv, HEADER, NULL '<null>')` prints, with the key `id`. DuckDB prints
+KEY is the columns of the view's key, with commas between them. ROWS.csv is what
+`COPY (SELECT ...) TO STDOUT (FORMAT csv, HEADER, NULL '<null>')` prints, with the column `id` first. DuckDB prints
 every value itself, and here the few ways in which its texts differ are undone: no value is read as anything else first.
 Exits with 1 when a value differs, a row is missing or too many, or a column is not of the KIND that DuckDB should see.
 """
@@ -68,7 +69,7 @@ def shown(column, kind):
     return f"list_transform({name}, lambda e: {element})"
 
 
-def main(table, rows, *wanted):
+def main(table, key, rows, *wanted):
     csv.field_size_limit(1 << 30)
     with open(rows, newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
@@ -78,7 +79,7 @@ def main(table, rows, *wanted):
     # The current state, by the key.
     state = f"""(SELECT * FROM delta_scan('{path}')
         WHERE __generation = (SELECT max(__generation) FROM delta_scan('{path}'))
-        QUALIFY row_number() OVER (PARTITION BY id ORDER BY __step DESC) = 1 AND __op <> 'd')"""
+        QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY __step DESC) = 1 AND __op <> 'd')"""
     kinds = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE SELECT * FROM {state}").fetchall()}
     faults = [f"column {name} is missing" for name in header if name not in kinds]
     for name, kind in (pair.split("=", 1) for pair in wanted):
@@ -86,7 +87,9 @@ def main(table, rows, *wanted):
             faults.append(f"column {name} should be {kind}, and is {kinds.get(name)}")
     header = [name for name in header if name in kinds]
     columns = ", ".join(shown(name, kinds[name]) for name in header)
-    theirs = {row[0]: row for row in connection.execute(f"SELECT {columns} FROM {state}").fetchall()}
+    found = connection.execute(f"SELECT {columns} FROM {state}").fetchall()
+    theirs = {row[0]: row for row in found}
+    faults += ["an id is there twice"] * (len(found) != len(theirs) or len(lines) != len(ours))
     faults += [f"row {key} is only on one side" for key in ours.keys() ^ theirs.keys()]
     count = 0
     for key in ours.keys() & theirs.keys():

@@ -32,11 +32,11 @@ fn a_table_is_known_by_its_key_whatever_it_is_called_and_wherever_its_rows_are()
         INSERT INTO other (a, id, v) SELECT i, 100 - i, 'v' || i FROM generate_series(1, 9) i;"#,
     );
     let tables = [
-        ("odd", r#"'"Od""d; DROP"."T.able"'"#, r#"SELECT * FROM "Od""d; DROP"."T.able""#),
-        ("parts", "'public.parts'", "SELECT * FROM public.parts"),
-        ("other", "'other'", "SELECT a, id, v FROM public.other"),
+        ("odd", "id", r#"'"Od""d; DROP"."T.able"'"#, r#"SELECT * FROM "Od""d; DROP"."T.able""#),
+        ("parts", "id, day", "'public.parts'", "SELECT * FROM public.parts"),
+        ("other", "id", "'other'", "SELECT a, id, v FROM public.other"),
     ];
-    let views: String = tables.iter().map(|(name, table, _)| view(name, &format!("table = {table}"))).collect();
+    let views: String = tables.iter().map(|(name, _, table, _)| view(name, &format!("table = {table}"))).collect();
     configure(home.path(), &server.url(), &views);
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
     server.sql(
@@ -51,8 +51,8 @@ fn a_table_is_known_by_its_key_whatever_it_is_called_and_wherever_its_rows_are()
         DELETE FROM other WHERE a = 1;"#,
     );
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
-    for (name, _, rows) in tables {
-        compare(home.path(), &server, &readers, name, rows, &[]);
+    for (name, key, _, rows) in tables {
+        compare(home.path(), &server, &readers, (name, key), rows, &[]);
     }
 }
 

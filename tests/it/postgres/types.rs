@@ -193,14 +193,21 @@ pub(super) fn cutover(home: &Path, args: &[&str]) -> Ran {
 }
 
 /// Holds the table of a view against what the server prints of `rows`.
-pub(super) fn compare(home: &Path, server: &Postgres, readers: &Readers, view: &str, rows: &str, kinds: &[String]) {
+pub(super) fn compare(
+    home: &Path,
+    server: &Postgres,
+    readers: &Readers,
+    (view, key): (&str, &str),
+    rows: &str,
+    kinds: &[String],
+) {
     let file = home.join("rows.csv");
     let printed = format!("{PRINTED} COPY ({rows}) TO STDOUT (FORMAT csv, HEADER, NULL '<null>');");
     let mut psql = server.psql();
     psql.args(["-c", &printed]).stdout(Stdio::from(fs::File::create(&file).unwrap()));
     assert!(psql.status().unwrap().success());
     let (table, file) = (home.join(format!("table-{view}")).display().to_string(), file.display().to_string());
-    let mut args = vec![table.as_str(), file.as_str()];
+    let mut args = vec![table.as_str(), key, file.as_str()];
     args.extend(kinds.iter().map(String::as_str));
     let ran = Ran::of(readers.command("postgres.py", &args).output().unwrap());
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
@@ -222,7 +229,7 @@ fn every_value_of_every_type_is_what_the_server_prints() {
 
     // By a snapshot.
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
-    compare(home.path(), &server, &readers, "v", rows, &kinds);
+    compare(home.path(), &server, &readers, ("v", "id"), rows, &kinds);
     // By changes: rows that appear, that become others in every column, and that go away.
     server.sql(&insert(100));
     let next = |i: usize| format!("c{i} = (SELECT c{i} FROM kinds.all_types o WHERE o.id = t.id + 1 - 100)");
@@ -232,7 +239,7 @@ fn every_value_of_every_type_is_what_the_server_prints() {
         set.join(", ")
     ));
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
-    compare(home.path(), &server, &readers, "v", rows, &kinds);
+    compare(home.path(), &server, &readers, ("v", "id"), rows, &kinds);
     cutover(home.path(), &["verify", "table-v", "--deep"]).ended(0, 0);
 }
 
@@ -280,5 +287,5 @@ fn a_value_that_no_table_holds_is_refused_and_kept_as_a_string_when_asked() {
     server.sql(&insert(2));
     cutover(home.path(), &["run", "--once"]).ended(0, 0);
     let kinds: Vec<String> = (0..odd.len()).map(|i| format!("c{i}=VARCHAR")).collect();
-    compare(home.path(), &server, &readers, "kept", "SELECT * FROM public.kept", &kinds);
+    compare(home.path(), &server, &readers, ("kept", "id"), "SELECT * FROM public.kept", &kinds);
 }
