@@ -125,7 +125,9 @@ async fn started(
     let (source, poll_interval) = match (&config.source, view) {
         (SourceConfig::Files(files), _) => (build::files_of(config, files)?, files.poll_interval),
         (SourceConfig::Push | SourceConfig::Postgres(_), Some(view)) => (view.attach(config).await?, build::LOG_POLL),
-        (SourceConfig::Push | SourceConfig::Postgres(_), None) => return Err(Error::internal(format!("{}: its view was not opened", config.name))),
+        (SourceConfig::Push | SourceConfig::Postgres(_), None) => {
+            return Err(Error::internal(format!("{}: its view was not opened", config.name)));
+        }
     };
     let settings = ControlSettings {
         directory: directory.journal(&config.name)?,

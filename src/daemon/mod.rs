@@ -31,7 +31,8 @@ use self::directory::DataDirectory;
 pub use self::file::load;
 use self::member::Member;
 pub use self::report::{
-    ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport, WalReport,
+    ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
+    WalReport,
 };
 use self::streams::Streams;
 pub use self::streams::{EgressRefusal, EgressRequest, Outflow};
@@ -402,7 +403,8 @@ impl Daemon {
         };
         // Tables of a database are followed together.
         let is_same_view = |pipeline: &str, view: &str| {
-            let of = |config: &Config| config.views.iter().filter(|v| v.pipeline == pipeline).cloned().collect::<Vec<_>>();
+            let of =
+                |config: &Config| config.views.iter().filter(|v| v.pipeline == pipeline).cloned().collect::<Vec<_>>();
             let (new, old) = (of(&config), of(&old));
             let is_shared = new.iter().chain(&old).any(|v| matches!(v.source, SourceConfig::Postgres(_)));
             let others = |view: &ViewConfig| is_same_view(pipeline, &view.name);

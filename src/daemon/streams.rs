@@ -242,7 +242,9 @@ impl Streams {
         match (&self.config.source, &self.pushed) {
             (SourceConfig::Files(files), _) => build::files_source(name, key, columns, files),
             (SourceConfig::Push | SourceConfig::Postgres(_), Some(view)) => view.reader(connector).await,
-            (SourceConfig::Push | SourceConfig::Postgres(_), None) => Err(Error::internal(format!("the view {name} was not opened"))),
+            (SourceConfig::Push | SourceConfig::Postgres(_), None) => {
+                Err(Error::internal(format!("the view {name} was not opened")))
+            }
         }
     }
 

@@ -21,11 +21,11 @@ use crate::disk::FileSystem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::{self, Format};
 use crate::schema::View;
+use crate::source::Source;
 use crate::source::logged::{Place, WhenFull};
 #[cfg(feature = "postgres")]
 use crate::source::postgres::Feed;
 use crate::source::push::{self, LiveView, Operations, PushSettings};
-use crate::source::Source;
 use crate::step::Step;
 use crate::steplog::{self, Answer, At, Limits};
 
@@ -113,7 +113,8 @@ pub(super) async fn open(
             let feed = feeds::open(pipeline, &tables, directory, world).await.map(Arc::new);
             for (view, _) in tables {
                 let live = feed.as_ref().map(|feed| Live::Table(Arc::clone(feed))).map_err(ToString::to_string);
-                let trouble = feed.as_ref().map_or_else(|e| Some(Error::new(e.kind(), e.message())), |f| f.trouble(&view.name));
+                let trouble =
+                    feed.as_ref().map_or_else(|e| Some(Error::new(e.kind(), e.message())), |f| f.trouble(&view.name));
                 if let Some(e) = trouble {
                     tracing::error!(event = "view_failed", pipeline, view = view.name, error = %e, "a view cannot be opened");
                     teller.view_failed(view, e.message());

@@ -175,7 +175,10 @@ impl Stream {
                     view = next.view;
                 }
                 Next::Emptied(_, after) => {
-                    let said = format!("the view was emptied at step {}, and changes do not lead there; begin anew", after.step);
+                    let said = format!(
+                        "the view was emptied at step {}, and changes do not lead there; begin anew",
+                        after.step
+                    );
                     return Err(Error::continuity_lost(Lost::Gap, said).into());
                 }
                 Next::Idle { .. } => {

@@ -5,8 +5,8 @@ mod places;
 mod reading;
 mod register;
 
-pub use places::{Place, WhenFull};
 pub(in crate::source) use places::Places;
+pub use places::{Place, WhenFull};
 pub(in crate::source) use reading::{ANSWER_BYTES, Found, Reading, gone};
 pub use register::Detached;
 pub(in crate::source) use register::{Kept, Register};

@@ -107,10 +107,14 @@ pub(in crate::source) fn gone(
     connector: Option<&str>,
     detached: Option<Detached>,
 ) -> Error {
-    let lost = format!("view {view}: changes after step {after} are wanted, and the step log begins after step {earliest}");
+    let lost =
+        format!("view {view}: changes after step {after} are wanted, and the step log begins after step {earliest}");
     let Some(connector) = connector else {
         return Error::continuity_lost(Lost::Gap, format!("{lost}; begin anew with a snapshot"));
     };
     let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
-    Error::continuity_lost(Lost::Gap, format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()))
+    Error::continuity_lost(
+        Lost::Gap,
+        format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()),
+    )
 }

@@ -99,7 +99,16 @@ pub(super) struct SeenSlot {
 impl Evidence {
     pub(super) fn new(identity: Identity, slot: &str, publication: &str) -> Self {
         let (slot, publication) = (slot.to_owned(), publication.to_owned());
-        Self { v: VERSION, identity, slot, publication, history: None, told: Step::ZERO, boundary: None, views: BTreeMap::new() }
+        Self {
+            v: VERSION,
+            identity,
+            slot,
+            publication,
+            history: None,
+            told: Step::ZERO,
+            boundary: None,
+            views: BTreeMap::new(),
+        }
     }
 
     /// What makes two histories the same: steps are positions in the log of this cluster, on this timeline.
@@ -157,7 +166,9 @@ impl Evidence {
         let other = |what: &str, own: &dyn std::fmt::Display, its: &dyn std::fmt::Display| {
             Error::continuity_lost(
                 Lost::OtherSource,
-                format!("the server has the {what} {its}, and what was read is of {own}: this is another history; {REMEDY}"),
+                format!(
+                    "the server has the {what} {its}, and what was read is of {own}: this is another history; {REMEDY}"
+                ),
             )
         };
         if own.system != its.system {
@@ -273,8 +284,14 @@ mod tests {
     fn evidence() -> Evidence {
         let mut evidence = Evidence::new(identity(), "cutover_shop", "cutover_shop");
         for (name, complete_to) in [("a", 100), ("b", 120)] {
-            let followed =
-                Followed { log: "1".into(), table_oid: 1, key: Vec::new(), columns: Vec::new(), membership_oid: 2, complete_to: step(complete_to) };
+            let followed = Followed {
+                log: "1".into(),
+                table_oid: 1,
+                key: Vec::new(),
+                columns: Vec::new(),
+                membership_oid: 2,
+                complete_to: step(complete_to),
+            };
             evidence.views.insert(name.into(), followed);
         }
         evidence

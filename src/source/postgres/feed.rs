@@ -181,7 +181,9 @@ impl Feed {
         match &told.contact {
             _ if told.fingerprint.is_some() && state.log.is_some() => None,
             Contact::Away(trouble) => Some(trouble.error()),
-            Contact::Awaited => Some(Error::unavailable(format!("{}: the server does not answer", self.shared.server.place()))),
+            Contact::Awaited => {
+                Some(Error::unavailable(format!("{}: the server does not answer", self.shared.server.place())))
+            }
             Contact::Met | Contact::Lost(_) => None,
         }
     }

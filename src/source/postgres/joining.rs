@@ -11,6 +11,7 @@ use super::message::Lsn;
 use super::shelf::{Shelf, Trouble};
 use super::stream::{End, Stream};
 use crate::error::{Error, ErrorKind, Lost, Result};
+use crate::schema::View;
 use crate::step::Step;
 
 impl Stream {
@@ -84,7 +85,9 @@ impl Stream {
             table_oid: ready.table.oid,
             key: ready.key.clone(),
             columns: ready.columns(),
-            membership_oid: ready.membership.ok_or_else(|| Error::internal("a table is followed that is not published"))?,
+            membership_oid: ready
+                .membership
+                .ok_or_else(|| Error::internal("a table is followed that is not published"))?,
             complete_to: begin,
         };
         evidence.views.insert(shelf.view().to_owned(), followed);
@@ -113,11 +116,7 @@ impl Stream {
                 }
             }
             let Ok(log) = shelf.log() else { continue };
-            let view = view_of(shelf.view(), &ready.table.columns, &ready.key);
-            shelf.state.send_modify(|state| match view {
-                Ok(view) => state.view = Some(view),
-                Err(e) => state.trouble = Some(Trouble::of(&e)),
-            });
+            shelf.state.send_modify(|state| state.view = Some(ready.view));
             let known = evidence.views.get(shelf.view()).map(|followed| followed.columns.clone()).unwrap_or_default();
             let (oid, key) = (ready.table.oid, ready.key.into());
             tracks.push(Track::new(Arc::clone(&shelf), oid, key, log.stand().last, known));
@@ -133,7 +132,12 @@ impl Stream {
         let ready = self.ready(&meeting).await?;
         let ready = self.published(&meeting, ready).await?;
         if !ready.iter().any(|(shelf, _)| shelf.view() == view) {
-            return Err(shared.shelves.iter().find(|shelf| shelf.view() == view).and_then(|shelf| shelf.log().err()).unwrap_or_else(|| shared.ended()));
+            return Err(shared
+                .shelves
+                .iter()
+                .find(|shelf| shelf.view() == view)
+                .and_then(|shelf| shelf.log().err())
+                .unwrap_or_else(|| shared.ended()));
         }
         let lost = match &self.told.borrow().contact {
             Contact::Lost(trouble) => trouble.error().lost(),
@@ -177,6 +181,7 @@ impl Stream {
 pub(super) struct Ready {
     pub(super) table: Table,
     key: Vec<String>,
+    view: View,
     /// Its membership in the publication; `None` where it is not in there.
     pub(super) membership: Option<u32>,
     /// After this step all of its changes are told, once it was published.
@@ -208,8 +213,9 @@ impl Ready {
     pub(super) async fn of(shelf: &Shelf, meeting: &Meeting<'_>) -> Result<Self> {
         let table = meeting.table(&shelf.name, &shelf.settings.columns).await?;
         let key = table.key(&shelf.settings.key)?;
+        let view = view_of(shelf.view(), &table.columns, &key)?;
         let membership = meeting.membership(&table).await?;
-        Ok(Self { table, key, membership, published: Step::ZERO })
+        Ok(Self { table, key, view, membership, published: Step::ZERO })
     }
 
     /// Publishes it, if it is not.
@@ -226,7 +232,8 @@ impl Ready {
     /// Whether it is the table whose changes are on the shelf, with all of them.
     fn check(&self, shelf: &Shelf, followed: &Followed, confirmed: Step, place: &str) -> Result<()> {
         let name = &shelf.name;
-        let lost = |said: String| Err(Error::continuity_lost(Lost::Gap, format!("{place}: {said}; reset its connectors")));
+        let lost =
+            |said: String| Err(Error::continuity_lost(Lost::Gap, format!("{place}: {said}; reset its connectors")));
         if self.table.oid != followed.table_oid {
             return lost(format!(
                 "the table {name} has the number {}, and the one that was read had {}: it is another",

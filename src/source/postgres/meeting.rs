@@ -56,7 +56,9 @@ impl<'a> Meeting<'a> {
             )));
         }
         if is_replica {
-            return Err(Error::unavailable(format!("{place}: the server is a replica; name the primary, or promote it")));
+            return Err(Error::unavailable(format!(
+                "{place}: the server is a replica; name the primary, or promote it"
+            )));
         }
         if level != "logical" {
             return Err(Error::config(format!(
@@ -67,7 +69,8 @@ impl<'a> Meeting<'a> {
         let system = replication.query("IDENTIFY_SYSTEM").await?;
         replication.end().await;
         let cell = |at: usize| system.first().and_then(|row| row.get(at)).cloned().flatten();
-        let (Some(id), Some(timeline), Some(database)) = (cell(0), cell(1).and_then(|t| t.parse().ok()), cell(3)) else {
+        let (Some(id), Some(timeline), Some(database)) = (cell(0), cell(1).and_then(|t| t.parse().ok()), cell(3))
+        else {
             return Err(Error::internal(format!("{place}: the server does not say which it is")));
         };
         let identity = Identity { system: id, timeline, database, database_oid: about.get(3) };
@@ -153,7 +156,9 @@ impl<'a> Meeting<'a> {
                 let statement = if self.has_publication().await? {
                     format!("ALTER PUBLICATION {publication} ADD TABLE {name}")
                 } else {
-                    format!("CREATE PUBLICATION {publication} FOR TABLE {name} WITH (publish_via_partition_root = true)")
+                    format!(
+                        "CREATE PUBLICATION {publication} FOR TABLE {name} WITH (publish_via_partition_root = true)"
+                    )
                 };
                 self.change(&statement).await?;
                 self.membership(table).await?
@@ -182,7 +187,8 @@ impl<'a> Meeting<'a> {
             .await?;
         let name = table.name.quoted();
         let Some(row) = found.first() else { return Ok(None) };
-        let (oid, has_all, tells_all, is_by_root): (u32, bool, bool, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (oid, has_all, tells_all, is_by_root): (u32, bool, bool, bool) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
         if !tells_all {
             return Err(Error::refused(format!(
                 "{place}: the publication {quoted} leaves kinds of changes out; run ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate')"
@@ -198,7 +204,8 @@ impl<'a> Meeting<'a> {
             return Ok(Some(oid));
         }
         let filters = if self.version >= WITH_FILTERS { "prqual IS NOT NULL OR prattrs IS NOT NULL" } else { "false" };
-        let member = format!("SELECT oid, {filters} FROM pg_catalog.pg_publication_rel WHERE prpubid = $1 AND prrelid = $2");
+        let member =
+            format!("SELECT oid, {filters} FROM pg_catalog.pg_publication_rel WHERE prpubid = $1 AND prrelid = $2");
         let found = self.session.query(&member, &[&oid, &table.oid]).await?;
         if let Some(row) = found.first() {
             if row.get(1) {
@@ -220,7 +227,9 @@ impl<'a> Meeting<'a> {
 
     async fn change(&self, statement: &str) -> Result<()> {
         self.session.execute(statement).await.map_err(|e| match e.kind() {
-            ErrorKind::Refused => Error::refused(format!("{}; let its owner run {statement}", e.message())).with_source(e),
+            ErrorKind::Refused => {
+                Error::refused(format!("{}; let its owner run {statement}", e.message())).with_source(e)
+            }
             _ => e,
         })
     }

@@ -76,7 +76,18 @@ impl TableSource {
         })?;
         let key = Arc::clone(&shelf.state.borrow().key);
         let (connector, answer_bytes) = (connector.map(str::to_owned), ANSWER_BYTES);
-        Ok(Self { shared, shelf, requests, connector, answer_bytes, fingerprint, key, reading: None, asked: None, promised: Step::ZERO })
+        Ok(Self {
+            shared,
+            shelf,
+            requests,
+            connector,
+            answer_bytes,
+            fingerprint,
+            key,
+            reading: None,
+            asked: None,
+            promised: Step::ZERO,
+        })
     }
 
     /// The same for one of many who read at once: in small answers.

@@ -91,21 +91,21 @@ impl Replication {
         }
     }
 
-    async fn authenticate(
-        &mut self,
-        server: &Server,
-        body: &mut Bytes,
-        scram: &mut Option<ScramSha256>,
-    ) -> Result<()> {
-        let torn = || Error::unavailable(format!("{}: the server does not ask for a password as it should", self.place));
+    async fn authenticate(&mut self, server: &Server, body: &mut Bytes, scram: &mut Option<ScramSha256>) -> Result<()> {
+        let torn =
+            || Error::unavailable(format!("{}: the server does not ask for a password as it should", self.place));
         let code = body.try_get_u32().map_err(|_| torn())?;
         if code == 0 {
             return Ok(());
         }
         let password = server.config().get_password().ok_or_else(|| {
-            Error::config(format!("{}: the server wants a password, and there is none in the address; add it", self.place))
+            Error::config(format!(
+                "{}: the server wants a password, and there is none in the address; add it",
+                self.place
+            ))
         })?;
-        let scrambled = |e| Error::unavailable(format!("{}: the password was not exchanged", self.place)).with_source(e);
+        let scrambled =
+            |e| Error::unavailable(format!("{}: the password was not exchanged", self.place)).with_source(e);
         match code {
             3 => frontend::password_message(password, &mut self.sent).map_err(scrambled)?,
             5 => {
@@ -159,9 +159,8 @@ impl Replication {
     /// Begins the stream of `slot`, which has what `publication` has, from where the slot stands.
     pub(super) async fn start(&mut self, slot: &str, publication: &str) -> Result<()> {
         let named = format!("\"{}\"", publication.replace('"', "\"\"")).replace('\'', "''");
-        let command = format!(
-            "START_REPLICATION SLOT \"{slot}\" LOGICAL 0/0 (proto_version '1', publication_names '{named}')"
-        );
+        let command =
+            format!("START_REPLICATION SLOT \"{slot}\" LOGICAL 0/0 (proto_version '1', publication_names '{named}')");
         frontend::query(&command, &mut self.sent).map_err(|e| self.broken("cannot be asked", e))?;
         self.send().await?;
         loop {

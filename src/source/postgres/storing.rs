@@ -13,8 +13,8 @@ use super::replication::Replication;
 use super::shelf::Shelf;
 use super::stream::{End, Request, SIGN_OF_LIFE, Stream};
 use crate::error::{Error, Result};
-use crate::steplog::{Answer, At, Entry};
 use crate::step::Step;
+use crate::steplog::{Answer, At, Entry};
 
 /// What is brought to the logs at once: transactions, and the bytes that they take in memory.
 const ROUND: usize = 256;
@@ -31,7 +31,8 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn push(&mut self, done: Done) {
-        self.bytes += done.parts.iter().flat_map(|(_, batches)| batches).map(RecordBatch::get_array_memory_size).sum::<usize>();
+        self.bytes +=
+            done.parts.iter().flat_map(|(_, batches)| batches).map(RecordBatch::get_array_memory_size).sum::<usize>();
         self.done.push(done);
     }
 
@@ -64,15 +65,21 @@ impl Stream {
                 pending.push((at, entries));
             }
         }
-        let shelf = |at: usize| assembly.tracks.get(at).map(|track| Arc::clone(&track.shelf)).ok_or_else(|| self.shared.ended());
+        let shelf = |at: usize| {
+            assembly.tracks.get(at).map(|track| Arc::clone(&track.shelf)).ok_or_else(|| self.shared.ended())
+        };
         let shelves = pending.iter().map(|(at, _)| shelf(*at)).collect::<Result<Vec<_>>>()?;
         loop {
             let appends = shelves.iter().zip(&mut pending).map(|(shelf, (_, entries))| append(shelf, entries));
             for appended in join_all(appends).await {
                 appended?;
             }
-            let full: Vec<&Arc<Shelf>> =
-                shelves.iter().zip(&pending).filter(|(_, (_, entries))| !entries.is_empty()).map(|(shelf, _)| shelf).collect();
+            let full: Vec<&Arc<Shelf>> = shelves
+                .iter()
+                .zip(&pending)
+                .filter(|(_, (_, entries))| !entries.is_empty())
+                .map(|(shelf, _)| shelf)
+                .collect();
             if full.is_empty() {
                 break;
             }
@@ -111,7 +118,12 @@ impl Stream {
     }
 
     /// Until a connector went on. Meanwhile the server hears that we live.
-    async fn wait_for_room(&mut self, full: &[&Arc<Shelf>], replication: &mut Replication, confirmed: Step) -> Result<End> {
+    async fn wait_for_room(
+        &mut self,
+        full: &[&Arc<Shelf>],
+        replication: &mut Replication,
+        confirmed: Step,
+    ) -> Result<End> {
         let clock = Arc::clone(&self.shared.world.clock);
         let mut places: Vec<_> = full.iter().map(|shelf| shelf.places.subscribe()).collect();
         let went_on = select_all(places.iter_mut().map(|places| Box::pin(places.changed())));

@@ -93,10 +93,10 @@ impl Judge {
         if let Some(why) = note.lost {
             return Ok(Some(Turn::Lost(why)));
         }
-        let fields: Vec<FieldRef> =
-            schema.fields().iter().filter(|field| field.name() != COLUMN_OP).cloned().collect();
-        let view = View::new(&self.name, &Schema::new(fields), self.key.to_vec())
-            .map_err(|e| Error::corrupt(format!("step {} in the step log has no view's columns", stored.step)).with_source(e))?;
+        let fields: Vec<FieldRef> = schema.fields().iter().filter(|field| field.name() != COLUMN_OP).cloned().collect();
+        let view = View::new(&self.name, &Schema::new(fields), self.key.to_vec()).map_err(|e| {
+            Error::corrupt(format!("step {} in the step log has no view's columns", stored.step)).with_source(e)
+        })?;
         if note.is_emptied {
             return Ok(Some(Turn::Emptied(stored.clone(), view)));
         }

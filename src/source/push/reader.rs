@@ -45,7 +45,13 @@ pub struct PushSource {
 
 impl PushSource {
     pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: Option<&str>) -> Self {
-        Self { shared, requests, connector: connector.map(str::to_owned), readers: Readers::Few, reading: Reading::default() }
+        Self {
+            shared,
+            requests,
+            connector: connector.map(str::to_owned),
+            readers: Readers::Few,
+            reading: Reading::default(),
+        }
     }
 
     /// The same for one of many who read at once: in small answers, and, but for a connector, with a snapshot that others have

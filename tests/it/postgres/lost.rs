@@ -125,12 +125,10 @@ fn a_server_that_was_restored_from_an_earlier_copy() {
 #[test]
 fn another_server_at_the_same_address() {
     let Some((mut server, site)) = followed("another_server_at_the_same_address") else { return };
-    let Some(other) = Postgres::find("another_server_at_the_same_address") else { return };
-    other.sql(TABLE);
-    other.sql("INSERT INTO t SELECT i, 'other' FROM generate_series(200, 3000) i");
-    server.stop();
-    site.configure(&other.url(), "");
-    is_lost_and_repaired(&other, &site, &["has the system identifier", "and what was read is of"]);
+    server.replace();
+    server.sql(TABLE);
+    server.sql("INSERT INTO t SELECT i, 'other' FROM generate_series(200, 3000) i");
+    is_lost_and_repaired(&server, &site, &["has the system identifier", "and what was read is of"]);
 }
 
 #[test]

@@ -70,13 +70,18 @@ impl Programs {
             }
             return;
         }
-        let mut made = self.command("initdb");
-        made.args(["--no-sync", "--no-instructions", "--no-locale", "--encoding=UTF8", "--auth=trust"]);
-        run(made.args(["--username=postgres", "--wal-segsize=1", "-D"]).arg(data));
+        self.make_another(data);
         let unfinished = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         run(Command::new("cp").arg("-R").arg(data).arg(unfinished.path().join("data")));
         // Another test may have been faster.
         let _ = fs::rename(unfinished.path().join("data"), &template);
+    }
+
+    /// Makes a server's directory, of a server that is no other's.
+    fn make_another(&self, data: &Path) {
+        let mut made = self.command("initdb");
+        made.args(["--no-sync", "--no-instructions", "--no-locale", "--encoding=UTF8", "--auth=trust"]);
+        run(made.args(["--username=postgres", "--wal-segsize=1", "-D"]).arg(data));
     }
 
     fn as_user(&self, mut command: Command) -> Command {
@@ -149,9 +154,24 @@ impl Postgres {
             "host all,replication {GUARDED} 127.0.0.1/32 scram-sha-256\nhost all,replication all 127.0.0.1/32 trust\n"
         );
         fs::write(server.data().join("pg_hba.conf"), rules).unwrap();
-        server.start();
-        server.sql(&format!("CREATE ROLE {GUARDED} SUPERUSER LOGIN PASSWORD '{PASSWORD}'"));
+        server.begin();
         Some(server)
+    }
+
+    fn begin(&mut self) {
+        self.start();
+        self.sql(&format!("CREATE ROLE {GUARDED} SUPERUSER LOGIN PASSWORD '{PASSWORD}'"));
+    }
+
+    /// Puts another server in its place, which has the same address and nothing else.
+    pub(crate) fn replace(&mut self) {
+        self.stop();
+        let data = self.data();
+        let kept = ["postgresql.conf", "pg_hba.conf"].map(|name| (name, fs::read(data.join(name)).unwrap()));
+        fs::remove_dir_all(&data).unwrap();
+        self.programs.make_another(&data);
+        kept.into_iter().for_each(|(name, text)| fs::write(data.join(name), text).unwrap());
+        self.begin();
     }
 
     /// The server's directory.
