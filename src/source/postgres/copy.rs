@@ -168,11 +168,10 @@ impl Work {
     async fn read(self: Arc<Self>, session: Session, batches: mpsc::Sender<RecordBatch>) -> Result<()> {
         let mut rows = Rows::new(format!("{}: {}", session.place(), self.table.name), &self.table.columns);
         while let Some(range) = self.ranges.get(self.begun.fetch_add(1, Ordering::Relaxed)) {
-            let failed = |e| session.failed(&format!("reading {}", range.part), e);
-            let copy = session.client().copy_out(&range.statement(&self.table.columns)).await.map_err(failed)?;
-            let mut copy = Box::pin(copy.map_err(failed));
+            let (doing, statement) = (format!("reading {}", range.part), range.statement(&self.table.columns));
+            let mut copy = Box::pin(session.answer(&doing, session.client().copy_out(&statement)).await?);
             let mut form = Form::default();
-            while let Some(bytes) = copy.try_next().await? {
+            while let Some(bytes) = session.answer(&doing, copy.try_next()).await? {
                 form.take(&bytes, &mut rows)?;
                 if (rows.len() >= BATCH_ROWS || rows.bytes() >= BATCH_BYTES)
                     && batches.send(self.batch(&mut rows)?).await.is_err()

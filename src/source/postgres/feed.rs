@@ -131,7 +131,7 @@ impl Feed {
     /// Config: the address or the name of a table is none. Corrupt: what was kept is damaged.
     pub async fn open(settings: FeedSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
         let FeedSettings { url, slot, publication, max_wal, evidence, tables } = settings;
-        let server = Server::new(&url)?;
+        let server = Server::new(&url, Arc::clone(&world.clock))?;
         let (file, evidence) = EvidenceFile::open(&evidence, Arc::clone(&disk))?;
         let shelf = |table| Shelf::new(table, Arc::clone(&disk), Arc::clone(&world.ids)).map(Arc::new);
         let shelves = tables.into_iter().map(shelf).collect::<Result<Vec<_>>>()?;
@@ -154,9 +154,11 @@ impl Feed {
     }
 
     /// Waits until the server was met, or cannot be without somebody's help, but not for ever. Without a server that was never
-    /// met nobody knows which history its tables have; one that was may come later.
+    /// met nobody knows which history its tables have, and of a table that was not followed nothing is here; others may come
+    /// later.
     pub async fn met(&self) {
-        let is_known = self.shared.told.borrow().fingerprint.is_some();
+        let has_log = |shelf: &Arc<Shelf>| shelf.state.borrow().log.is_some();
+        let is_known = self.shared.told.borrow().fingerprint.is_some() && self.shared.shelves.iter().all(has_log);
         let patience = if is_known { SHORT_PATIENCE } else { PATIENCE };
         let mut told = self.shared.told.clone();
         let is_clear = |told: &Told| match &told.contact {

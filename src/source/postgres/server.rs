@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -13,10 +14,15 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 use url::Url;
 
 use super::tls::{self, Tls, Verify};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long a connection may take to come about, where the URL does not say.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a session may take to come about, whatever the URL says.
+const SESSION_LIMIT: Duration = Duration::from_secs(60);
+/// How long an answer may take: the rows of a statement, or the next ones of many.
+const ANSWER: Duration = Duration::from_secs(300);
 /// After how long without a word a connection is asked whether it is still there, and how often it is asked again.
 const SILENCE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: (Duration, u32) = (Duration::from_secs(10), 3);
@@ -43,6 +49,7 @@ pub(crate) struct Server {
     config: Config,
     tls: Option<Tls>,
     place: Arc<str>,
+    clock: Arc<dyn Clock>,
 }
 
 /// What a URL says.
@@ -101,7 +108,7 @@ impl Server {
     /// Without `sslmode` certificates are verified, but for this very machine, where nothing is encrypted. `disable`,
     /// `require` (encrypted, with nobody's certificate looked at), `verify-ca` and `verify-full` are what libpq means by
     /// them. Config: the URL is none, or says what this does not know; a message never quotes it.
-    pub(crate) fn new(url: &str) -> Result<Self> {
+    pub(crate) fn new(url: &str, clock: Arc<dyn Clock>) -> Result<Self> {
         let Address { mut config, verify, roots } =
             Address::read(url).map_err(|why| Error::config(format!("the url {why}")))?;
         let tls = verify.map(|verify| Tls::new(verify, roots.as_deref())).transpose()?;
@@ -117,7 +124,7 @@ impl Server {
         config
             .options([config.get_options(), Some(&own.join(" "))].into_iter().flatten().collect::<Vec<_>>().join(" "));
         let place = shown(&config).into();
-        Ok(Self { config, tls, place })
+        Ok(Self { config, tls, place, clock })
     }
 
     /// Host, port and database, without who connects and by what.
@@ -136,22 +143,26 @@ impl Server {
     }
 
     /// Opens a session.
+    ///
+    /// Unavailable: the server does not answer, or not in time.
     pub(crate) async fn connect(&self) -> Result<Session> {
-        let failed = |e| failed(&self.place, "connecting", e);
         let mut driver = JoinSet::new();
-        let client = match &self.tls {
-            Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await.map_err(failed)?;
-                driver.spawn(async move { connection.await.err() });
-                client
-            }
-            None => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
-                driver.spawn(async move { connection.await.err() });
-                client
+        let connected = async {
+            match &self.tls {
+                Some(tls) => {
+                    let (client, connection) = self.config.connect(tls.clone()).await?;
+                    driver.spawn(async move { connection.await.err() });
+                    Ok(client)
+                }
+                None => {
+                    let (client, connection) = self.config.connect(NoTls).await?;
+                    driver.spawn(async move { connection.await.err() });
+                    Ok(client)
+                }
             }
         };
-        Ok(Session { client, _driver: driver, place: Arc::clone(&self.place) })
+        let client = answered(&*self.clock, SESSION_LIMIT, &self.place, "connecting", connected).await?;
+        Ok(Session { client, _driver: driver, place: Arc::clone(&self.place), clock: Arc::clone(&self.clock) })
     }
 }
 
@@ -167,6 +178,7 @@ pub(crate) struct Session {
     /// Moves bytes; what fails there fails the statements too.
     _driver: JoinSet<Option<tokio_postgres::Error>>,
     place: Arc<str>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Session {
@@ -182,22 +194,47 @@ impl Session {
 
     /// The rows of a statement.
     pub(crate) async fn query(&self, statement: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        self.client.query(statement, values).await.map_err(|e| self.failed("a query", e))
+        self.answer("a query", self.client.query(statement, values)).await
     }
 
     /// Runs statements that give no rows.
     pub(crate) async fn execute(&self, statements: &str) -> Result<()> {
-        self.client.batch_execute(statements).await.map_err(|e| self.failed("a statement", e))
+        self.answer("a statement", self.client.batch_execute(statements)).await
     }
 
-    /// What a failure of this session asks of the caller.
-    pub(crate) fn failed(&self, doing: &str, error: tokio_postgres::Error) -> Error {
-        failed(&self.place, doing, error)
+    /// What the server answers to something else that this connection asks.
+    pub(crate) async fn answer<T>(
+        &self,
+        doing: &str,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        answered(&*self.clock, ANSWER, &self.place, doing, answer).await
+    }
+}
+
+/// What the server at `place` answers within the time that it has.
+async fn answered<T>(
+    clock: &dyn Clock,
+    limit: Duration,
+    place: &str,
+    doing: &str,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T> {
+    let mut answer = std::pin::pin!(answer);
+    // Most rows are here already, and need no clock.
+    if let Poll::Ready(answer) = futures::poll!(&mut answer) {
+        return answer.map_err(|e| failed(place, doing, e));
+    }
+    tokio::select! {
+        answer = answer => answer.map_err(|e| failed(place, doing, e)),
+        () = clock.deadline(limit) => {
+            Err(Error::unavailable(format!("{place}: {doing} had no answer within {} s", limit.as_secs())))
+        }
     }
 }
 
 /// What a failure at `place` asks of the caller.
-pub(crate) fn failed(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
+fn failed(place: &str, doing: &str, error: tokio_postgres::Error) -> Error {
     let (kind, said) = match error.as_db_error() {
         Some(said) => (kind(said.code()), format!("failed with {} ({})", said.message(), said.code().code())),
         None if tls::is_distrust(&error) => (

@@ -1,9 +1,10 @@
 use super::*;
+use crate::clock::SystemClock;
 
 const CANARY: &str = "canary-9f3c";
 
 fn server(url: &str) -> Server {
-    Server::new(url).unwrap_or_else(|e| panic!("{url}: {e}"))
+    Server::new(url, Arc::new(SystemClock)).unwrap_or_else(|e| panic!("{url}: {e}"))
 }
 
 #[test]
@@ -27,7 +28,9 @@ fn encryption_is_verified_but_on_this_machine_unless_the_url_says_otherwise() {
     let roots = folder.path().join("roots.pem");
     // Nothing but a text that holds no certificate: the machine's own may be there or not.
     std::fs::write(&roots, "none").unwrap();
-    let asked = |host: &str, options: &str| Server::new(&format!("postgres://me:{CANARY}@{host}/shop{options}"));
+    let asked = |host: &str, options: &str| {
+        Server::new(&format!("postgres://me:{CANARY}@{host}/shop{options}"), Arc::new(SystemClock))
+    };
     for host in ["localhost", "127.0.0.1", "[::1]", "%2Frun"] {
         assert!(asked(host, "").unwrap().tls().is_none(), "{host}");
     }
@@ -50,7 +53,7 @@ fn a_url_that_is_wrong_is_told_without_being_quoted() {
         format!("postgres://me:{CANARY}@localhost/shop?connect_timeout={CANARY}"),
         format!("host=db password={CANARY}"),
     ] {
-        let error = Server::new(&url).unwrap_err();
+        let error = Server::new(&url, Arc::new(SystemClock)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
         assert!(!said.contains(CANARY) && said.contains("the url "), "{said}");
