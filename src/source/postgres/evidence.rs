@@ -308,7 +308,8 @@ mod tests {
         assert_eq!(evidence().check(&seen(40), step(500)).unwrap(), step(40));
         let behind = evidence().check(&seen(40), step(501)).unwrap_err();
         assert!(behind.message().contains("ends at 0/1F4, and it was read up to 0/1F5"), "{behind}");
-        let cases: [(&str, Lost, fn(&mut Seen)); 7] = [
+        type Change = fn(&mut Seen);
+        let cases: [(&str, Lost, Change); 7] = [
             ("system identifier 8, and what was read is of 7", Lost::OtherSource, |s| s.identity.system = "8".into()),
             ("timeline 2, and what was read is of 1", Lost::OtherSource, |s| s.identity.timeline = 2),
             ("\"shop\" (oid 6), and what was read is of \"shop\" (oid 5)", Lost::OtherSource, |s| {

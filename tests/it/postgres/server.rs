@@ -179,10 +179,6 @@ impl Postgres {
         self.home.path().join("data")
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// How the program reaches it, by a password.
     pub(crate) fn url(&self) -> String {
         let password = PASSWORD.replace('/', "%2F");
@@ -285,11 +281,6 @@ impl Postgres {
         command.args(["-p", &self.port.to_string(), "-d", "postgres"]);
         command.env("PGOPTIONS", "-c client_min_messages=warning");
         command
-    }
-
-    /// Another program of the same version.
-    pub(crate) fn command(&self, program: &str) -> Command {
-        self.programs.command(program)
     }
 
     /// Whom its files must belong to.
