@@ -74,6 +74,7 @@ impl DataDirectory {
         Ok(self.place(&["views", pipeline, view])?.join("detached.json"))
     }
 
+    #[cfg(feature = "postgres")]
     /// Where it is kept what must be known of a pipeline's server; the directory above is there.
     pub(super) fn evidence(&self, pipeline: &str) -> Result<PathBuf> {
         Ok(self.place(&["sources", pipeline])?.join("postgres.json"))

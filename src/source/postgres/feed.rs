@@ -32,6 +32,8 @@ use crate::steplog;
 /// How long it is waited for a server at the beginning: for one that was never met, and for one that was.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_secs(60);
 /// How many requests may wait.
 const QUEUE: usize = 64;
 
@@ -90,6 +92,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// What `work` gives; the server has a minute for it.
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            done = work => done,
+            () = self.world.clock.deadline(ANSWER) => {
+                Err(Error::unavailable(format!("{}: the server does not answer", self.server.place())))
+            }
+        }
+    }
+
     pub(super) fn ended(&self) -> Error {
         Error::internal(format!("the slot {:?} is not read any more; open it again", self.slot))
     }

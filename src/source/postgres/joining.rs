@@ -128,7 +128,8 @@ impl Stream {
     /// Begins anew what was lost: all, where the history is another.
     pub(super) async fn renew(&mut self, view: &str) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let mut meeting = Meeting::with(&shared.server, &shared.slot, &shared.publication).await?;
+        let met = Meeting::with(&shared.server, &shared.slot, &shared.publication);
+        let mut meeting = shared.in_time(met).await?;
         let ready = self.ready(&meeting).await?;
         let ready = self.published(&meeting, ready).await?;
         if !ready.iter().any(|(shelf, _)| shelf.view() == view) {

@@ -157,9 +157,9 @@ impl TableSource {
         }
         let session = match self.asked.take() {
             Some((session, ..)) => session,
-            None => self.shared.server.connect().await?,
+            None => self.shared.in_time(self.shared.server.connect()).await?,
         };
-        let latest = flushed(&session).await?;
+        let latest = self.shared.in_time(flushed(&session)).await?;
         self.asked = Some((session, latest, now));
         Ok(latest)
     }
@@ -181,7 +181,7 @@ impl TableSource {
     /// The same, unless the table changed while it was begun.
     async fn taken_once(&self) -> Result<Option<(View, Snapshot)>> {
         let Shared { server, slot, world, .. } = &*self.shared;
-        let mut replication = Replication::connect(server).await?;
+        let mut replication = self.shared.in_time(Replication::connect(server)).await?;
         let id: String = world.ids.draw().chars().filter(char::is_ascii_hexdigit).take(12).collect();
         let name = format!("{}_{id}", slot.chars().take(50).collect::<String>());
         let command = format!("CREATE_REPLICATION_SLOT \"{name}\" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT");

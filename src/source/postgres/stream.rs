@@ -177,7 +177,7 @@ impl Stream {
             is_known
         });
         let met = Meeting::with(&shared.server, &shared.slot, &shared.publication);
-        let Some(meeting) = self.unless_stopped(met).await else { return Ok(End::Stopped) };
+        let Some(meeting) = self.unless_stopped(shared.in_time(met)).await else { return Ok(End::Stopped) };
         let mut meeting = meeting?;
         let confirmed = match &self.evidence {
             Some(evidence) if (&evidence.slot, &evidence.publication) != (&shared.slot, &shared.publication) => {
@@ -192,10 +192,10 @@ impl Stream {
             Some(evidence) => evidence.check(&meeting.seen, self.held())?,
             None => self.establish(&mut meeting).await?,
         };
-        let tracks = self.join(&meeting, confirmed).await?;
-        self.keeps_too_much(&meeting).await?;
-        let mut replication = Replication::connect(&shared.server).await?;
-        replication.start(&shared.slot, &shared.publication).await?;
+        let tracks = shared.in_time(self.join(&meeting, confirmed)).await?;
+        shared.in_time(self.keeps_too_much(&meeting)).await?;
+        let mut replication = shared.in_time(Replication::connect(&shared.server)).await?;
+        shared.in_time(replication.start(&shared.slot, &shared.publication)).await?;
         let evidence = self.known()?;
         let complete = |track: &Track| evidence.views.get(track.shelf.view()).map(|followed| followed.complete_to);
         let reached = tracks.iter().filter_map(complete).min().unwrap_or(confirmed);
@@ -245,10 +245,11 @@ impl Stream {
             }
             if now.saturating_sub(looked) >= LOOK {
                 looked = now;
-                if self.keeps_too_much(meeting).await? {
+                let shared = Arc::clone(&self.shared);
+                if shared.in_time(self.keeps_too_much(meeting)).await? {
                     return Ok(End::TooMuch);
                 }
-                if !self.look(meeting, &assembly).await? {
+                if !shared.in_time(self.look(meeting, &assembly)).await? {
                     return Ok(End::Again);
                 }
             }

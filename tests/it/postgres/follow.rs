@@ -1,7 +1,10 @@
 //! What transactions do to tables, by snapshots and by changes.
 
+use std::fs;
+
 use super::server::Postgres;
 use super::site::Site;
+use crate::program::{PATIENCE, Running, wait_until};
 
 const ORDERS: &str = "CREATE TABLE orders (id int PRIMARY KEY, amount int, note text);
     INSERT INTO orders SELECT i, i * 3, 'note ' || i FROM generate_series(1, 500) i;";
@@ -60,7 +63,7 @@ fn a_daemon_follows_what_is_written_and_keeps_no_wal() {
     let behind =
         "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), confirmed_flush_lsn)::int8 FROM pg_replication_slots";
     let is_told = || server.sql(behind).parse::<i64>().unwrap() < 100_000;
-    assert!(crate::program::wait_until(crate::program::PATIENCE, is_told), "{}", server.sql(behind));
+    assert!(wait_until(PATIENCE, is_told), "{}", server.sql(behind));
     running.signal("TERM");
     assert_eq!(running.code(), Some(0), "{}", running.said());
     site.check(&server);
@@ -171,4 +174,61 @@ fn partitions_are_followed_through_their_root() {
     );
     site.run(&["run", "--once"]).ended(0, 0);
     site.check(&server);
+}
+
+/// The address on which the program listens.
+fn address(running: &Running) -> String {
+    let mut found = None;
+    wait_until(PATIENCE, || {
+        let said = running.said();
+        found = said.lines().find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+        found.is_some()
+    });
+    found.unwrap_or_else(|| panic!("it does not listen: {}", running.said()))
+}
+
+#[test]
+fn a_full_step_log_holds_the_slot_until_its_connector_goes_on_or_wal_is_limited() {
+    const TEST: &str = "a_full_step_log_holds_the_slot_until_its_connector_goes_on_or_wal_is_limited";
+    let Some(server) = Postgres::find(TEST) else { return };
+    server.sql(ORDERS);
+    let site = Site::new(&server, &[("orders", "orders")], "");
+    let limited = fs::read_to_string(site.path("cutover.toml")).unwrap();
+    let limited = limited.replace("\ntable =", "\nstep_log = { max_bytes = \"1MiB\" }\ntable =");
+    let limited = limited.replace("\nurl =", "\nmax_wal = \"16MiB\"\nurl =");
+    fs::write(site.path("cutover.toml"), limited).unwrap();
+    let mut running = site.start();
+    let url = address(&running);
+    site.catch_up(&server, &running);
+    let views = || site.run(&["status", "--url", &url, "-o", "json"]).stdout;
+    let fill = |from: u64, text: &str| {
+        for round in 0..20 {
+            let from = from + round * 1000;
+            server.sql(&format!(
+                "INSERT INTO orders SELECT i, {round}, (SELECT string_agg(md5({text} || i || g), '') FROM generate_series(1, 10) g)
+                FROM generate_series({from}, {from} + 499) i"
+            ));
+        }
+    };
+    site.run(&["pause", "p/orders/lake", "--url", &url]).ended(0, 0);
+    fill(10_000, "'a'");
+    assert!(wait_until(PATIENCE, || views().contains("\"is_full\":true")), "{}", views());
+    site.run(&["resume", "p/orders/lake", "--url", &url]).ended(0, 0);
+    site.catch_up(&server, &running);
+    assert!(wait_until(PATIENCE, || views().contains("\"is_full\":false")), "{}", views());
+    assert_eq!(site.generation("orders"), 1);
+    // The slot may make the server keep only so much.
+    site.run(&["pause", "p/orders/lake", "--url", &url]).ended(0, 0);
+    fill(100_000, "'b'");
+    fill(200_000, "'c'");
+    let is_dropped = || server.sql("SELECT count(*) FROM pg_replication_slots") == "0";
+    assert!(wait_until(PATIENCE, is_dropped), "{}", running.said());
+    assert!(wait_until(PATIENCE, || views().contains("max_wal is 16777216")), "{}", views());
+    site.run(&["resume", "p/orders/lake", "--url", &url]).ended(0, 0);
+    assert!(wait_until(PATIENCE, || views().contains("continuity_lost")), "{}", views());
+    site.run(&["reset", "p/orders/lake", "--url", &url, "--yes", "--wait"]).ended(0, 0);
+    server.sql("INSERT INTO orders VALUES (999999, 1, 'the last')");
+    site.catch_up(&server, &running);
+    running.signal("TERM");
+    assert_eq!(running.code(), Some(0), "{}", running.said());
 }
