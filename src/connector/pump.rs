@@ -54,11 +54,13 @@ impl<'a> Pump<'a> {
                 }
                 Ok(Next::Emptied(view, snapshot)) => self.replace(view, snapshot).await?,
                 Ok(Next::Idle { hole }) if self.until.ends_when_idle() => return self.end(hole).await,
-                Ok(Next::Idle { .. }) => {
+                Ok(idle @ (Next::Pending | Next::Idle { .. })) => {
                     if self.is_due() {
                         self.flush().await?;
                     }
-                    self.connector.show(|s| s.phase = Phase::Following);
+                    if let Next::Idle { .. } = idle {
+                        self.connector.show(|s| s.phase = Phase::Following);
+                    }
                     self.connector.world.clock.sleep(self.connector.settings.poll_interval).await;
                 }
             }

@@ -181,7 +181,7 @@ impl Stream {
                     );
                     return Err(Error::continuity_lost(Lost::Gap, said).into());
                 }
-                Next::Idle { .. } => {
+                Next::Pending | Next::Idle { .. } => {
                     let pause = teller.sleep(*poll_interval);
                     let more = async {
                         tokio::select! {

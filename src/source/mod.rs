@@ -140,6 +140,8 @@ pub enum Next {
     View(NextView),
     /// The view was emptied at a step, the snapshot's: its rows there are all that it has, and no changes lead to them.
     Emptied(View, Snapshot),
+    /// What the source named when it was asked for its position is on its way: it comes without anybody's help.
+    Pending,
     /// Nothing more for now.
     Idle {
         /// Why later steps that the source names cannot be reached, if there are any.

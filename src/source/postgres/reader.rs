@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::catalog::view_of;
 use super::copy::Copy;
-use super::feed::{Contact, Shared, Told, ask};
+use super::feed::{Contact, Shared, ask};
 use super::meeting::{flushed, step};
 use super::message::Lsn;
 use super::replication::Replication;
@@ -318,11 +318,12 @@ impl Source for TableSource {
     }
 
     async fn changes(&mut self, after: Step, view: &View) -> Result<Next> {
-        loop {
-            match self.read(after, view).await? {
-                Next::Idle { .. } if after < self.promised => self.more_than(after).await?,
-                next => return Ok(next),
-            }
+        match self.read(after, view).await? {
+            Next::Idle { .. } if after < self.promised => match &self.shared.told.borrow().contact {
+                Contact::Away(trouble) => Err(trouble.error()),
+                Contact::Met | Contact::Awaited | Contact::Lost(_) => Ok(Next::Pending),
+            },
+            next => Ok(next),
         }
     }
 
@@ -391,28 +392,6 @@ impl TableSource {
                 format!("view {}: after step {after}: {why}; then reset its connectors", self.shelf.view()),
             )),
         }
-    }
-
-    /// Waits for what the server has after step `after`.
-    ///
-    /// Unavailable: it is not there for now.
-    async fn more_than(&self, after: Step) -> Result<()> {
-        let log = self.log()?;
-        let (mut told, mut reader) = (self.shared.told.clone(), log.read(after));
-        let has_changed = |told: &Told| match told.contact {
-            Contact::Met | Contact::Awaited => told.reached > after,
-            Contact::Away(_) | Contact::Lost(_) => true,
-        };
-        tokio::select! {
-            has_more = reader.more() => if !has_more { return Err(self.shared.ended()) },
-            changed = told.wait_for(has_changed) => match changed {
-                Ok(told) => if let Contact::Away(trouble) = &told.contact {
-                    return Err(trouble.error());
-                },
-                Err(_) => return Err(self.shared.ended()),
-            },
-        }
-        Ok(())
     }
 }
 
