@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
 use arrow::datatypes::{Schema, SchemaRef};
 
-use super::catalog::{Column, view_of};
+use super::catalog::{Column, Form, Table, view_of};
 use super::evidence::Boundary;
 use super::message::{Cell, Lsn, Message, Old, Relation, Tuple};
 use super::rows::{Part, Rows};
@@ -14,7 +14,7 @@ use super::server::Session;
 use super::shelf::Shelf;
 use super::turn::Note;
 use crate::change::Op;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::schema::View;
 use crate::step::Step;
 
@@ -37,6 +37,10 @@ pub(super) struct Track {
     pub(super) last: Step,
     /// The columns that were told of.
     pub(super) known: Vec<String>,
+    /// How the table stood in the catalogs when it was looked at last.
+    pub(super) form: Form,
+    /// What happened to it since its last rows that the log does not tell.
+    untold: Option<String>,
     /// How its rows stand in the log, or why nothing can be made of them; `None` until it was said.
     shape: Option<Result<Shape, String>>,
     relation: Option<Relation>,
@@ -88,8 +92,33 @@ pub(super) struct Done {
 }
 
 impl Track {
-    pub(super) fn new(shelf: Arc<Shelf>, oid: u32, key: Arc<[String]>, last: Step, known: Vec<String>) -> Self {
-        Self { shelf, oid, key, last, known, shape: None, relation: None }
+    pub(super) fn new(
+        shelf: Arc<Shelf>,
+        oid: u32,
+        key: Arc<[String]>,
+        last: Step,
+        known: Vec<String>,
+        form: Form,
+    ) -> Self {
+        Self { shelf, oid, key, last, known, form, untold: None, shape: None, relation: None }
+    }
+}
+
+impl Track {
+    /// Looks at the catalogs, which the server does as well whenever it tells the columns: something may have changed there.
+    async fn look(&mut self, session: &Session) -> Result<()> {
+        match Table::read(session, &self.shelf.name, &self.shelf.settings.columns).await {
+            Ok(table) if table.oid == self.oid => {
+                if let Some(untold) = self.form.untold(&table.form) {
+                    self.untold = Some(format!("{}: {}: {untold}", session.place(), self.shelf.name));
+                }
+                self.form = table.form;
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::Unavailable => Err(e),
+            // What became of the table is seen when the server is met again.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -144,7 +173,12 @@ impl Assembly {
     fn with(&mut self, relation: u32, change: impl FnOnce(&Shape, &mut Piece) -> Result<(), String>) -> Result<()> {
         let Some(at) = self.by_oid.get(&relation).copied() else { return Ok(()) };
         let open = self.open.as_mut().ok_or_else(outside)?;
-        let Some(track) = self.tracks.get(at).filter(|track| open.commit.0 >= track.last.get()) else { return Ok(()) };
+        let Some(track) = self.tracks.get_mut(at).filter(|track| open.commit.0 >= track.last.get()) else {
+            return Ok(());
+        };
+        if let Some(untold) = track.untold.take() {
+            open.parts.entry(at).or_insert_with(Piece::unknown).lose(untold);
+        }
         match &track.shape {
             None => Err(Error::internal(format!("the server tells rows of {} before their columns", track.shelf.name))),
             Some(Err(why)) => {
@@ -164,6 +198,7 @@ impl Assembly {
     async fn relate(&mut self, relation: Relation, session: &Session) -> Result<()> {
         let Some(at) = self.by_oid.get(&relation.oid).copied() else { return Ok(()) };
         let Some(track) = self.tracks.get_mut(at) else { return Ok(()) };
+        track.look(session).await?;
         if track.relation.as_ref() == Some(&relation) {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::catalog::Form;
 use super::message::Lsn;
 use crate::disk::{self, Disk, misplaced, read_own};
 use crate::error::{Error, Lost, Result};
@@ -49,6 +50,8 @@ pub(super) struct Followed {
     pub(super) key: Vec<String>,
     /// The columns that were told of.
     pub(super) columns: Vec<String>,
+    /// How the table stood in the catalogs when it was looked at last.
+    pub(super) form: Form,
     /// The number of its membership in the publication, or of a publication of all tables.
     pub(super) membership_oid: u32,
     /// Up to here the log has every change. The server is told so afterwards.
@@ -289,6 +292,7 @@ mod tests {
                 table_oid: 1,
                 key: Vec::new(),
                 columns: Vec::new(),
+                form: Form::default(),
                 membership_oid: 2,
                 complete_to: step(complete_to),
             };

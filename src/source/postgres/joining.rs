@@ -85,6 +85,7 @@ impl Stream {
             table_oid: ready.table.oid,
             key: ready.key.clone(),
             columns: ready.columns(),
+            form: ready.table.form.clone(),
             membership_oid: ready
                 .membership
                 .ok_or_else(|| Error::internal("a table is followed that is not published"))?,
@@ -119,7 +120,7 @@ impl Stream {
             shelf.state.send_modify(|state| state.view = Some(ready.view));
             let known = evidence.views.get(shelf.view()).map(|followed| followed.columns.clone()).unwrap_or_default();
             let (oid, key) = (ready.table.oid, ready.key.into());
-            tracks.push(Track::new(Arc::clone(&shelf), oid, key, log.stand().last, known));
+            tracks.push(Track::new(Arc::clone(&shelf), oid, key, log.stand().last, known, ready.table.form));
         }
         self.write(evidence).await?;
         Ok(tracks)
@@ -247,6 +248,9 @@ impl Ready {
                 "the table {name} is in the publication by {entry}, and was read by {}: what was not told is missing",
                 followed.membership_oid
             ));
+        }
+        if let Some(untold) = followed.form.untold(&self.table.form) {
+            return lost(format!("{name}: {untold}"));
         }
         if self.key != followed.key {
             return lost(format!("the key of {name} is {:?}, and was {:?}", self.key, followed.key));

@@ -386,6 +386,7 @@ impl Stream {
             if let Some(followed) = evidence.views.get_mut(track.shelf.view()) {
                 followed.complete_to = followed.complete_to.max(reached);
                 followed.columns.clone_from(&track.known);
+                followed.form.clone_from(&track.form);
             }
         }
         self.write(evidence).await

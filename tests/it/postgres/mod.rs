@@ -8,3 +8,4 @@ mod site;
 mod tables;
 mod tls;
 mod types;
+mod untold;

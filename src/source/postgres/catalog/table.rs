@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::server::Session;
 use super::column::{Column, Wishes};
+use super::form::{Entry, File, Form};
 use super::name::TableName;
 use crate::error::{Error, Result};
 
@@ -27,8 +28,6 @@ pub(crate) struct Part {
     pub(crate) name: TableName,
     /// What the log says of its old rows.
     pub(crate) identity: Identity,
-    /// The file with its rows; another one once it was truncated or rewritten.
-    file: u32,
 }
 
 /// A table, as a snapshot of the catalogs has it.
@@ -42,6 +41,8 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
     /// Where its rows are.
     pub(crate) parts: Vec<Part>,
+    /// What changes without a row that changes.
+    pub(crate) form: Form,
     uniques: Vec<Unique>,
 }
 
@@ -60,13 +61,18 @@ const TABLE: &str = "SELECT c.oid, c.relkind::text, c.relpersistence::text
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname = $2";
 
-const COLUMNS: &str = "SELECT attname, attnum, atttypid, atttypmod, attgenerated::text
+const COLUMNS: &str = "SELECT attname, attnum, atttypid, atttypmod, attgenerated::text, xmin::text
     FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 
-/// The table and what hangs below it, from the catalogs as the transaction sees them.
-const PARTS: &str = "WITH RECURSIVE tree(oid) AS (
-        SELECT $1::oid UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN tree t ON i.inhparent = t.oid)
-    SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relfilenode
+/// The table and what hangs below it, from the catalogs as the transaction sees them. What became a partition when it was
+/// made has the same transaction in both catalogs.
+const PARTS: &str = "WITH RECURSIVE tree(oid, is_adopted) AS (
+        SELECT $1::oid, false UNION ALL
+        SELECT i.inhrelid, t.is_adopted OR i.xmin::text <> a.xmin::text
+        FROM pg_catalog.pg_inherits i JOIN tree t ON i.inhparent = t.oid
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'tableoid')
+    SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relfilenode,
+        t.is_adopted
     FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     ORDER BY c.oid";
 
@@ -113,10 +119,12 @@ impl Table {
         if persistence != "p" {
             return refused("is temporary or unlogged, so its changes are in no log; use ALTER TABLE ... SET LOGGED");
         }
-        let mut declared = Vec::new();
+        let (mut declared, mut form) = (Vec::new(), Form::default());
         for row in session.query(COLUMNS, &[&oid]).await? {
             if row.get::<_, &str>(4).is_empty() {
-                declared.push((row.get(0), (row.get(1), row.get(2), row.get(3))));
+                let column = (row.get(1), row.get(2), row.get(3));
+                declared.push((row.get(0), column));
+                form.columns.push(Entry { column, written: row.get(5) });
             }
         }
         let columns = Column::resolve(session, declared, wishes)
@@ -157,10 +165,11 @@ impl Table {
                 _ => None,
             };
             let identity = identity.unwrap_or(Identity::Nothing);
-            parts.push(Part { oid: part, name: part_name, identity, file: row.get(6) });
+            parts.push(Part { oid: part, name: part_name, identity });
+            form.files.push(File { part, file: row.get(6), is_adopted: row.get(7) });
         }
         let uniques = uniques.into_iter().filter(|(table, _)| *table == oid).map(|(_, unique)| unique).collect();
-        Ok(Self { oid, name: name.clone(), columns, parts, uniques })
+        Ok(Self { oid, name: name.clone(), columns, parts, form, uniques })
     }
 
     /// The key of the view: the columns that the configuration names, or else those by which the log knows a row, or the
