@@ -108,7 +108,8 @@ impl Stream {
         Ok(End::Again)
     }
 
-    fn show_room(&self) {
+    /// Shows that no log is too full for what comes.
+    pub(super) fn show_room(&self) {
         let now = self.now();
         self.told.send_if_modified(|told| {
             let Some(since) = told.full_since.take() else { return false };

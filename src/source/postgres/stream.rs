@@ -84,7 +84,8 @@ impl Stream {
                 Ok(End::Again | End::TooMuch) => continue,
                 Err(e) if e.kind() == ErrorKind::ContinuityLost => {
                     tracing::error!(event = "source_lost", slot = self.shared.slot, error = %e, "a slot is not read any more");
-                    self.told.send_modify(|told| told.contact = Contact::Lost(Trouble::of(&e)));
+                    self.show_room();
+                    self.told.send_modify(|told| (told.contact, told.wal) = (Contact::Lost(Trouble::of(&e)), None));
                     None
                 }
                 Err(e) => {
