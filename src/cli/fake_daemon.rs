@@ -151,7 +151,7 @@ pub(super) fn pipelines() -> Value {
 
 pub(super) fn pipelines_of(connectors: &[Value]) -> Value {
     json!([{"name": "p", "views": [{
-        "name": "v", "source": "push", "materialized": true, "rows": 5000, "trouble": null, "refusal": null,
+        "name": "v", "source": "push", "materialized": true, "rows": 5000, "trouble": null, "refusal": null, "wal": null,
         "step_log": {"earliest": 100, "last": 345, "bytes": 1 << 20, "max_bytes": 8u64 << 30, "is_full": false, "backpressure_seconds": 0.0},
         "streams": 0, "connectors": connectors,
     }]}])

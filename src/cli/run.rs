@@ -76,7 +76,9 @@ pub(super) fn run(args: RunArgs, session: &Session) -> Result<u8> {
             if !fleet.is_refused() {
                 fleet.run(&mut signals).await;
             }
-            fleet.members
+            let members = fleet.end();
+            close(views, session).await;
+            members
         };
         if session.global.output == Output::Json {
             let connectors = members.iter().map(Member::report).collect();
@@ -127,6 +129,11 @@ impl<'a> Fleet<'a> {
                 self.ended(self.members.len() - 1, Err(error));
             }
         }
+    }
+
+    /// What is known of the connectors; those that did not run are gone.
+    fn end(self) -> Vec<Member> {
+        self.members
     }
 
     /// Whether the configuration of a connector is wrong: then none is started.
@@ -198,6 +205,13 @@ impl<'a> Fleet<'a> {
             }
         }
         member.outcome = Some(outcome);
+    }
+}
+
+/// Lets sources know what is safe. What was delivered is, whatever becomes of that.
+pub(super) async fn close(views: Alone, session: &Session) {
+    if let Err(error) = views.close().await {
+        session.talk.failure(None, &error);
     }
 }
 

@@ -294,8 +294,14 @@ fn view_line(pipeline: &str, view: &ViewReport) -> String {
             text::bytes(log.max_bytes)
         ));
     }
-    parts.extend(view.trouble.as_ref().map(|why| format!("not open: {why}")));
-    parts.extend(view.refusal.as_ref().map(|why| format!("pushes are not stored: {why}")));
+    if let Some(wal) = &view.wal {
+        parts.push(format!("the server keeps {} of WAL for it ({})", text::bytes(wal.bytes), wal.status));
+    }
+    let is_pushed = view.source == "push";
+    let (closed, refused) =
+        if is_pushed { ("not open", "pushes are not stored") } else { ("not followed", "nothing is read for now") };
+    parts.extend(view.trouble.as_ref().map(|why| format!("{closed}: {why}")));
+    parts.extend(view.refusal.as_ref().map(|why| format!("{refused}: {why}")));
     let separator = if parts.is_empty() { "" } else { ": " };
     format!("view {pipeline}/{} ({}){separator}{}", view.name, view.source, parts.join("; "))
 }

@@ -127,7 +127,7 @@ pub(super) const PATH: &str = "path = \"feed\"\n";
 pub(super) fn files(connector: &ConnectorConfig) -> &FilesConfig {
     match &connector.source {
         SourceConfig::Files(files) => files,
-        SourceConfig::Push => panic!("{} is pushed", connector.name),
+        SourceConfig::Push | SourceConfig::Postgres(_) => panic!("{} is of no files", connector.name),
     }
 }
 
@@ -171,6 +171,7 @@ fn a_small_file_has_defaults() {
         columns: vec![],
         materialized: true,
         step_log_bytes: 8 << 30,
+        table: None,
     };
     let server = ServerConfig::default();
     assert_eq!(
@@ -305,27 +306,20 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
     check(
         "source.files",
         "source.kafka",
-        &[r#"cutover.toml:2:21: pipelines.p.source.kafka: unknown key; known here: "files", "push""#],
+        &[r#"cutover.toml:2:21: pipelines.p.source.kafka: unknown key; known here: "files", "push", "postgres""#],
     );
 }
 
 #[test]
 fn what_this_version_lacks_is_said() {
     let absent = "not available in this version";
-    let cases = [
-        (
-            "source.files",
-            "source.postgres",
-            format!("2:21: pipelines.p.source.postgres: {absent}; available: files, push"),
+    let cases = [(
+        URI,
+        "uri = \"a\"\nlayout = \"current\"\n",
+        format!(
+            r#"6:10: pipelines.p.views.v.connectors.c.delta.layout: "current" is {absent}; available: "changelog""#
         ),
-        (
-            URI,
-            "uri = \"a\"\nlayout = \"current\"\n",
-            format!(
-                r#"6:10: pipelines.p.views.v.connectors.c.delta.layout: "current" is {absent}; available: "changelog""#
-            ),
-        ),
-    ];
+    )];
     for (old, new, expected) in cases {
         check(old, new, &[&format!("cutover.toml:{expected}")]);
     }
@@ -379,13 +373,13 @@ fn what_is_missing_is_named_where_it_belongs() {
     assert_eq!(message(load("[pipelines]")), "cutover.toml:1:2: pipelines: has no pipeline; add [pipelines.NAME]");
     assert_eq!(
         message(load("[pipelines.p]")),
-        "cutover.toml:1:12: pipelines.p: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push]\n\
+        "cutover.toml:1:12: pipelines.p: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push] or [pipelines.p.source.postgres]\n\
          cutover.toml:1:12: pipelines.p: has no view; add [pipelines.p.views.NAME]"
     );
     assert_eq!(message(load("[[pipelines]]")), "cutover.toml:1:1: pipelines: expected a table, found an array");
     assert_eq!(
         message(load("[pipelines.p.source]\n[pipelines.p.views.v.connectors]")),
-        "cutover.toml:1:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push]\n\
+        "cutover.toml:1:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push] or [pipelines.p.source.postgres]\n\
          cutover.toml:2:22: pipelines.p.views.v.connectors: has no connector; add [pipelines.p.views.v.connectors.NAME]"
     );
     check(

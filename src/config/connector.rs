@@ -13,7 +13,7 @@ use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
 use crate::continuity::stamp::Mode;
 use crate::log::Durability;
-use crate::source::push::WhenFull;
+use crate::source::logged::WhenFull;
 
 /// What any connector has, as far as it is written.
 #[derive(Debug, Clone, Copy, Default)]

@@ -62,19 +62,19 @@ impl Found {
     }
 
     fn pipeline(&mut self, name: &str, mut pipeline: Section<'_>, columns: Columns<'_>, defaults: &Defaults) {
-        let source = SourcePart::read(&mut pipeline);
+        let source = SourcePart::read(name, &mut pipeline);
         for (view_name, mut view) in pipeline.some_named("views", "view") {
             let from = ViewPart::read(&view_name, &mut view, source.clone(), columns, defaults);
             let connectors = match source.kind {
                 // It takes changes, and keeps them, before anything is delivered.
                 Some(Kind::Push) => view.named("connectors"),
-                Some(Kind::Files) | None => view.some_named("connectors", "connector"),
+                Some(Kind::Files | Kind::Postgres) | None => view.some_named("connectors", "connector"),
             };
             for (connector_name, section) in connectors {
                 let full = ConnectorName::new(name, &view_name, &connector_name).ok();
                 self.connectors.push(connector::read(full, section, &from, defaults, &mut self.tables));
             }
-            view.finish(&["table"]);
+            view.finish(&[]);
             self.views.push(from.into_config(name, &view_name));
         }
         pipeline.finish(&[]);

@@ -40,7 +40,7 @@ use crate::events::Kind;
 use crate::files::Compression;
 use crate::ingest;
 use crate::log::{Durability, StorageOptions};
-use crate::source::push::WhenFull;
+use crate::source::logged::WhenFull;
 
 pub use name::{ConnectorName, check as check_name};
 pub(crate) use place::nearest;
@@ -169,8 +169,10 @@ pub struct ViewConfig {
     pub columns: Vec<(String, DataType)>,
     /// Whether its rows are kept, so that snapshots of it can be given; of a pushed view.
     pub materialized: bool,
-    /// What its step log may take in bytes; of a pushed view.
+    /// What its step log may take in bytes; of a view that has one.
     pub step_log_bytes: u64,
+    /// The table, as SQL names it; of a PostgreSQL database.
+    pub table: Option<String>,
 }
 
 /// Where rows come from.
@@ -180,6 +182,18 @@ pub enum SourceConfig {
     Files(FilesConfig),
     /// Requests that others send.
     Push,
+    /// Tables of a PostgreSQL database.
+    Postgres(PostgresConfig),
+}
+
+impl SourceConfig {
+    /// Whether what it gives is kept in step logs until connectors have it.
+    pub fn is_logged(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            Self::Push | Self::Postgres(_) => true,
+        }
+    }
 }
 
 /// One view of one source, delivered to one destination.
@@ -245,6 +259,19 @@ pub struct FilesConfig {
     pub id: Option<String>,
     /// How often the directory is listed.
     pub poll_interval: Duration,
+}
+
+/// A PostgreSQL database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresConfig {
+    /// Where it is, and who connects, with a password where one is wanted.
+    pub url: Secret,
+    /// The name of the replication slot.
+    pub slot: String,
+    /// The name of the publication.
+    pub publication: String,
+    /// What the slot may make the server keep, in bytes, before it is dropped; `None`: anything.
+    pub max_wal: Option<u64>,
 }
 
 /// A Delta table.

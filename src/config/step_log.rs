@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::section::{Field, Section};
-use crate::source::push::WhenFull;
+use crate::source::logged::WhenFull;
 
 /// What a step log may take in bytes where nothing is said.
 pub(super) const MAX_BYTES: u64 = 8 << 30;

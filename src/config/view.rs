@@ -8,6 +8,8 @@ use super::source::{Kind, SourcePart};
 use super::{ViewConfig, step_log};
 use crate::error::Result;
 use crate::schema::View;
+#[cfg(feature = "postgres")]
+use crate::source::postgres::TableName;
 
 const NOBODY_TELLS: &str = "and a view that is pushed has no source that tells them; add columns = { NAME = \"TYPE\" }";
 
@@ -23,6 +25,8 @@ pub(super) struct ViewPart {
     pub(super) materialized: bool,
     /// What its step log may take in bytes.
     step_log_bytes: u64,
+    /// The table that it is.
+    table: Option<String>,
 }
 
 /// Reads columns by the types that the source knows.
@@ -45,7 +49,9 @@ impl ViewPart {
         let key = key_field.as_ref().and_then(read_key).unwrap_or_default();
         let field = view.field("columns");
         let columns = field.as_ref().and_then(|f| columns.read(f, source.kind));
-        if let (Some(field), Some(columns)) = (&field, &columns) {
+        let table = read_table(view, source.kind);
+        // Of a table some columns may be named, whatever the others are.
+        if let (Some(field), Some(columns), true) = (&field, &columns, source.kind != Some(Kind::Postgres)) {
             // The view's own rules: reserved names, names equal up to case, the key among the columns.
             let fields: Vec<Column> = columns.iter().map(|(n, t)| Column::new(n, t.clone(), true)).collect();
             if let Err(e) = View::new(name, &Schema::new(fields), key.clone()) {
@@ -74,17 +80,23 @@ impl ViewPart {
                     );
                 }
             }
+            Some(Kind::Postgres) => {
+                if let Some(kept) = kept {
+                    kept.refuse_key("is for views that are pushed: a snapshot of this one is its table; remove it");
+                }
+            }
             Some(Kind::Push) | None => {}
         }
         // What has no meaning for a view of files is the same for each, so that a changed default changes none of them.
         let is_pushed = source.kind == Some(Kind::Push);
-        let below = defaults.step_log.max_bytes.filter(|_| is_pushed);
+        let below = defaults.step_log.max_bytes.filter(|_| matches!(source.kind, Some(Kind::Push | Kind::Postgres)));
         Self {
             source,
             key,
             columns: columns.unwrap_or_default(),
             materialized: said.filter(|_| is_pushed).unwrap_or(true),
             step_log_bytes: step_log_bytes.or(below).unwrap_or(step_log::MAX_BYTES),
+            table,
         }
     }
 
@@ -98,6 +110,7 @@ impl ViewPart {
             columns: self.columns,
             materialized: self.materialized,
             step_log_bytes: self.step_log_bytes,
+            table: self.table,
         })
     }
 }
@@ -108,7 +121,7 @@ impl Columns<'_> {
         if columns.is_empty() {
             field.refuse(&match source {
                 Some(Kind::Push) => format!("is empty, {NOBODY_TELLS}"),
-                Some(Kind::Files) | None => {
+                Some(Kind::Files | Kind::Postgres) | None => {
                     "is empty; remove it, and the columns are as the source has them".to_string()
                 }
             });
@@ -126,6 +139,25 @@ impl Columns<'_> {
             (self.parse_type)(text).map_err(|e| if hidden { "it is no type" } else { e.message() }.to_string())
         })?;
         Some((column.name().to_string(), data_type))
+    }
+}
+
+fn table_name(field: &Field<'_>) -> Option<String> {
+    let name = field.line()?;
+    #[cfg(feature = "postgres")]
+    field.parsed(&name, |name| TableName::parse(name).map_err(|e| e.message().to_owned()))?;
+    Some(name)
+}
+
+/// The table of a view, which one of a database must have and no other may.
+fn read_table(view: &mut Section<'_>, source: Option<Kind>) -> Option<String> {
+    match source {
+        Some(Kind::Postgres) => view.required("table").and_then(|field| table_name(&field)),
+        Some(Kind::Files | Kind::Push) => {
+            view.misplaced("table", "is for views of a PostgreSQL database; remove it");
+            None
+        }
+        None => view.field("table").and_then(|f| f.line()),
     }
 }
 

@@ -1,4 +1,6 @@
 use crate::config::SourceConfig;
+#[cfg(feature = "postgres")]
+use crate::config::tests::load_with;
 use crate::config::tests::{CONNECTOR, PUSHED, check, check_in, load, message};
 
 #[test]
@@ -74,7 +76,7 @@ fn a_pushed_view_needs_columns_and_no_connector() {
         "source.push",
         "source",
         &[
-            "cutover.toml:2:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push]",
+            "cutover.toml:2:14: pipelines.p.source: has no source; add [pipelines.p.source.files] or [pipelines.p.source.push] or [pipelines.p.source.postgres]",
         ],
     );
     check_in(
@@ -127,4 +129,41 @@ fn what_is_for_pushed_views_is_refused_with_the_reason_where_files_are_landed() 
     let text =
         "[pipelines.p.source.files]\n[pipelines.p.views.v]\nmaterialized = true\nconnectors.c.delta.uri = \"t\"\n";
     assert_eq!(message(load(text)).lines().count(), 2);
+}
+
+#[cfg(feature = "postgres")]
+const FOLLOWED: &str = "[pipelines.My-Shop.source.postgres]\nurl = \"${env:PG_URL}\"\n\
+    [pipelines.My-Shop.views.v]\ntable = \"public.orders\"\n\
+    [pipelines.My-Shop.views.v.connectors.c.delta]\nuri = \"a\"\n";
+
+#[cfg(feature = "postgres")]
+#[test]
+fn tables_of_a_database_are_named_and_their_address_stays_hidden() {
+    let followed = |text: &str| load_with(text, &[], &[("PG_URL", "postgres://u:canary@h/shop")]);
+    let config = followed(FOLLOWED).unwrap();
+    let SourceConfig::Postgres(database) = &config.views[0].source else { panic!("{:?}", config.views) };
+    assert_eq!(database.url.expose(), "postgres://u:canary@h/shop");
+    assert_eq!(
+        (&*database.slot, &*database.publication, database.max_wal),
+        ("cutover_my_shop", "cutover_my_shop", None)
+    );
+    assert_eq!((config.views[0].table.as_deref(), config.views[0].step_log_bytes), (Some("public.orders"), 8 << 30));
+    assert!(!format!("{config:?}").contains("canary"), "{config:?}");
+    let named = "slot = \"a_1\"\npublication = \"P p\"\nmax_wal = \"1GiB\"\nurl";
+    let config = followed(&FOLLOWED.replacen("url", named, 1)).unwrap();
+    let SourceConfig::Postgres(database) = &config.views[0].source else { panic!("{:?}", config.views) };
+    assert_eq!((&*database.slot, &*database.publication, database.max_wal), ("a_1", "P p", Some(1 << 30)));
+    for (old, new, said) in [
+        ("url =", "slot = \"A-1\"\nurl =", "a slot has up to 63 lower-case letters"),
+        ("url =", "max_wal = \"1MiB\"\nurl =", "is not between 16MiB and more"),
+        ("url = \"${env:PG_URL}\"\n", "", "has no \"url\"; add it"),
+        ("table = \"public.orders\"\n", "", "has no \"table\"; add it"),
+        ("table =", "materialized = true\ntable =", "a snapshot of this one is its table"),
+    ] {
+        let text = FOLLOWED.replacen(old, new, 1);
+        let found = message(followed(&text));
+        assert!(found.contains(said) && !found.contains("canary"), "{found} in {text}");
+    }
+    let pushed = PUSHED.replacen("columns", "table = \"t\"\ncolumns", 1);
+    assert!(message(load(&pushed)).contains("is for views of a PostgreSQL database"), "{pushed}");
 }

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use super::{Append, Connector, Ended, FIRST_PAUSE, Held, LONGEST_PAUSE, Phase, Until, What};
 use crate::change::Changes;
-use crate::error::{Error, ErrorKind, Result};
+use crate::continuity::columns::{Difference, SchemaChange};
+use crate::continuity::plan::Older;
+use crate::continuity::stamp::{Mode, ResetStamp};
+use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::schema::View;
-use crate::sink::{Applied, Sink, Stage};
+use crate::sink::{Applied, Sink, SinkSettings, Stage};
+use crate::snapshot::Snapshot;
 use crate::source::{Hole, Next};
 use crate::step::Step;
 
@@ -14,7 +18,7 @@ use crate::step::Step;
 pub(super) struct Pump<'a> {
     pub(super) connector: &'a mut Connector,
     pub(super) held: Option<Held>,
-    until: Until,
+    pub(super) until: Until,
     /// The last step to deliver.
     pub(super) ends_at: Option<Step>,
     /// The last step read from the source.
@@ -45,12 +49,18 @@ impl<'a> Pump<'a> {
                 Err(e) => return self.flush_last().await.and(Err(e)),
                 Ok(Next::Changes(changes)) => self.take(changes).await?,
                 Ok(Next::View(next)) => self.change_view(next).await?,
+                Ok(Next::Emptied(_, after)) if self.ends_at.is_some_and(|end| after.step > end) => {
+                    return self.end(None).await;
+                }
+                Ok(Next::Emptied(view, snapshot)) => self.replace(view, snapshot).await?,
                 Ok(Next::Idle { hole }) if self.until.ends_when_idle() => return self.end(hole).await,
-                Ok(Next::Idle { .. }) => {
+                Ok(idle @ (Next::Pending | Next::Idle { .. })) => {
                     if self.is_due() {
                         self.flush().await?;
                     }
-                    self.connector.show(|s| s.phase = Phase::Following);
+                    if let Next::Idle { .. } = idle {
+                        self.connector.show(|s| s.phase = Phase::Following);
+                    }
                     self.connector.world.clock.sleep(self.connector.settings.poll_interval).await;
                 }
             }
@@ -93,6 +103,36 @@ impl<'a> Pump<'a> {
             self.flush().await?;
         }
         Ok(())
+    }
+
+    /// Loads what a view has that was emptied; what was read before is delivered first. It is no repair, so nobody is asked.
+    async fn replace(&mut self, view: View, snapshot: Snapshot) -> Result<()> {
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.rows() > 0) {
+            self.flush().await?;
+        }
+        let (step, position) = (snapshot.step, snapshot.position.clone());
+        let SinkSettings { mode, schema_change, .. } = &self.connector.settings.sink;
+        if *mode == Mode::Follow {
+            return Err(Error::continuity_lost(
+                Lost::Gap,
+                format!("the view was emptied at step {step}, and mode {mode} loads nothing; begin another table"),
+            ));
+        }
+        let difference = Difference::between(self.view.schema(), view.schema());
+        if !difference.is_empty() && *schema_change == SchemaChange::Fail {
+            return Err(difference.refused(&position, *schema_change));
+        }
+        let (who, why) = ("the source".to_string(), format!("the view was emptied, {position}"));
+        let stamp = ResetStamp { id: self.connector.world.ids.draw(), who, why };
+        let mut sink = self.claimed().await?;
+        sink.deliver(view.clone())?;
+        self.connector.show_snapshot(&sink.progress(), step);
+        let applied = sink.reload(snapshot, stamp, Older::Refused).await?;
+        self.connector.show_applied(sink.facts(), &applied);
+        self.connector.show(|s| s.phase = Phase::CatchingUp);
+        (self.reached, self.view, self.waiting) = (sink.last_step()?, view, None);
+        self.held = Some(Held::Sink(sink));
+        self.connector.source.acknowledge(self.reached).await
     }
 
     /// Whether what waits has waited long enough, or is enough.

@@ -73,6 +73,15 @@ impl PreparedReset {
 }
 
 impl Connector {
+    /// Lets a source that lost its history for good begin another, which a reset can load; to be called before one that is
+    /// not only looked at.
+    pub async fn renew(&mut self) -> Result<()> {
+        self.check_mode()?;
+        self.source.renew().await?;
+        self.settings.sink.source = self.source.fingerprint().to_string();
+        Ok(())
+    }
+
     /// Looks at what `reset` would do, and refuses what would be refused; nothing is written.
     pub async fn prepare_reset(&mut self, reset: Reset) -> Result<PreparedReset> {
         self.check_mode()?;

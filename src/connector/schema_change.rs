@@ -51,7 +51,7 @@ impl Pump<'_> {
         let stamp = self.connector.may_reload(format!("{place}: {difference}")).await?;
         let id = stamp.id.clone();
         let mut reloaded = None;
-        let (from, until) = (self.reached, self.ends_at);
+        let (from, until) = (self.reached, self.until.step());
         let pick = if difference.added().is_some() { Pick::Reached { until } } else { Pick::Since { from, until } };
         let (view, snapshot) = self.connector.state_beyond(pick, self.reached, &self.view, place).await?;
         let mut sink = self.claimed().await?;

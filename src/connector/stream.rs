@@ -113,6 +113,7 @@ impl StreamConnector {
     /// Begins another generation: whoever reads gets a snapshot, whoever comes with an older one is sent away.
     pub(super) async fn reset(&mut self, reset: &Reset) -> Result<Reloaded> {
         self.check_reset(reset)?;
+        self.source.renew().await?;
         let (view, mut snapshot) = self.source.snapshot(Pick::Newest { until: None }).await?;
         // By its first rows, a connector that was detached holds the log again.
         snapshot.rows.next().await.transpose()?;

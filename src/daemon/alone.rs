@@ -1,52 +1,53 @@
 //! Connectors without a daemon: for commands that deliver or reset and end.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::build;
 use super::directory::DataDirectory;
 use super::teller::Teller;
-use super::views::PushedView;
+use super::views::{self, Views};
 use crate::clock::World;
 use crate::config::{Config, ConnectorConfig, SourceConfig};
 use crate::connector::Connector;
 use crate::error::{Error, Result};
 
-/// The pushed views of a configuration, held for one command.
+/// The views of a configuration that have step logs, held for one command.
 pub struct Alone {
     world: World,
-    views: BTreeMap<(String, String), Arc<PushedView>>,
-    /// Held while any view is pushed.
+    views: Views,
+    /// Held while there is any.
     _directory: Option<DataDirectory>,
 }
 
 impl Alone {
-    /// Opens the views that `config` has as pushed ones; nothing is touched where there are none.
+    /// Opens the views of `config` that have step logs; nothing is touched where there are none.
     ///
     /// Refused: another process holds the data directory.
     pub async fn open(config: &Config, world: &World) -> Result<Self> {
-        let pushed: Vec<_> = config.views.iter().filter(|v| v.source == SourceConfig::Push).collect();
-        let mut views = BTreeMap::new();
-        if pushed.is_empty() {
-            return Ok(Self { world: world.clone(), views, _directory: None });
+        let logged: Vec<_> = config.views.iter().filter(|v| v.source.is_logged()).collect();
+        if logged.is_empty() {
+            return Ok(Self { world: world.clone(), views: Views::new(), _directory: None });
         }
         let directory = DataDirectory::take(&config.server.data_dir)?;
-        for view in pushed {
-            let attached: Vec<_> = config.connectors.iter().filter(|c| super::is_of(c, view)).collect();
-            let opened = PushedView::open(view.clone(), &attached, &directory, world, &Teller::Nobody).await?;
-            views.insert((view.pipeline.clone(), view.name.clone()), opened);
-        }
+        let views = views::open(&logged, &config.connectors, &directory, world, &Teller::Nobody).await?;
         Ok(Self { world: world.clone(), views, _directory: Some(directory) })
+    }
+
+    /// Ends what is read, so that its sources know what is safe. The connectors have ended.
+    pub async fn close(self) -> Result<()> {
+        let mut closed = Ok(());
+        for view in self.views.into_values() {
+            closed = closed.and(view.close().await);
+        }
+        closed
     }
 
     /// The connector that `config` describes.
     pub async fn connector(&self, config: &ConnectorConfig) -> Result<Connector> {
         let (source, poll_interval) = match &config.source {
             SourceConfig::Files(files) => (build::files_of(config, files)?, files.poll_interval),
-            SourceConfig::Push => {
+            SourceConfig::Push | SourceConfig::Postgres(_) => {
                 let key = (config.name.pipeline().to_string(), config.name.view().to_string());
                 let missing = || Error::internal(format!("{}: its view was not opened", config.name));
-                (self.views.get(&key).ok_or_else(missing)?.attach(config).await?, build::PUSH_POLL)
+                (self.views.get(&key).ok_or_else(missing)?.attach(config).await?, build::LOG_POLL)
             }
         };
         build::connector(config, source, poll_interval, &self.world)

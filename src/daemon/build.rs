@@ -15,8 +15,8 @@ use crate::sink::SinkSettings;
 use crate::source::Source;
 use crate::source::files::{FilesSettings, FilesSource};
 
-/// How often an idle view that is pushed is asked again.
-pub(super) const PUSH_POLL: Duration = Duration::from_millis(50);
+/// How often an idle view with a step log is asked again.
+pub(super) const LOG_POLL: Duration = Duration::from_millis(50);
 
 /// The directory of files that feeds the view `view`, with the key and the columns that the configuration names.
 pub(super) fn files_source(

@@ -53,7 +53,7 @@ impl DataDirectory {
         }
     }
 
-    /// Where a pushed view keeps its step log; the directory is there.
+    /// Where a view keeps its step log; the directory is there.
     pub(super) fn step_log(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
         self.place(&["views", pipeline, view, "log"])
     }
@@ -69,9 +69,15 @@ impl DataDirectory {
         }
     }
 
-    /// Where a pushed view keeps who was detached from it; the directory above is there.
+    /// Where a view with a step log keeps who was detached from it; the directory above is there.
     pub(super) fn register(&self, pipeline: &str, view: &str) -> Result<PathBuf> {
         Ok(self.place(&["views", pipeline, view])?.join("detached.json"))
+    }
+
+    #[cfg(feature = "postgres")]
+    /// Where it is kept what must be known of a pipeline's server; the directory above is there.
+    pub(super) fn evidence(&self, pipeline: &str) -> Result<PathBuf> {
+        Ok(self.place(&["sources", pipeline])?.join("postgres.json"))
     }
 
     /// Where a connector keeps its journal; the directory is there.

@@ -10,7 +10,7 @@ use super::build;
 use super::directory::DataDirectory;
 use super::report::{ConnectorReport, Lag};
 use super::teller::{Teller, Telling};
-use super::views::PushedView;
+use super::views::LoggedView;
 use crate::clock::World;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{BootId, ControlSettings, Handle, Phase, Running, Status, StreamConnector, StreamSettings};
@@ -33,7 +33,7 @@ impl Member {
     /// Starts the connector that `config` describes; where that fails, the reason is what it shows.
     pub(super) async fn start(
         config: ConnectorConfig,
-        view: Option<&PushedView>,
+        view: Option<&LoggedView>,
         directory: &DataDirectory,
         boot: &BootId,
         world: &World,
@@ -92,7 +92,7 @@ impl Member {
     }
 
     /// What an operator sees of it.
-    pub(super) fn report(&self, view: Option<&PushedView>, world: &World) -> ConnectorReport {
+    pub(super) fn report(&self, view: Option<&LoggedView>, world: &World) -> ConnectorReport {
         let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.running {
             Ok((handle, _)) => {
@@ -120,15 +120,17 @@ impl Member {
 
 async fn started(
     config: &ConnectorConfig,
-    view: Option<&PushedView>,
+    view: Option<&LoggedView>,
     directory: &DataDirectory,
     boot: &BootId,
     world: &World,
 ) -> Result<(Running, Option<Arc<Book>>)> {
     let (source, poll_interval) = match (&config.source, view) {
         (SourceConfig::Files(files), _) => (build::files_of(config, files)?, files.poll_interval),
-        (SourceConfig::Push, Some(view)) => (view.attach(config).await?, build::PUSH_POLL),
-        (SourceConfig::Push, None) => return Err(Error::internal(format!("{}: its view was not opened", config.name))),
+        (SourceConfig::Push | SourceConfig::Postgres(_), Some(view)) => (view.attach(config).await?, build::LOG_POLL),
+        (SourceConfig::Push | SourceConfig::Postgres(_), None) => {
+            return Err(Error::internal(format!("{}: its view was not opened", config.name)));
+        }
     };
     let settings = ControlSettings {
         directory: directory.journal(&config.name)?,

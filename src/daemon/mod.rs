@@ -1,4 +1,4 @@
-//! Any number of connectors and pushed views in one process, kept as the configuration says.
+//! Any number of connectors, and of views with step logs, in one process, kept as the configuration says.
 //!
 //! The configuration's file decides what there is: loading it anew adds, removes and changes views and connectors, one by
 //! one, while the others go on. Each connector runs by itself; one that cannot be started is there, with the reason.
@@ -6,6 +6,8 @@
 mod alone;
 mod build;
 mod directory;
+#[cfg(feature = "postgres")]
+mod feeds;
 mod file;
 mod member;
 mod report;
@@ -30,12 +32,13 @@ pub use self::file::load;
 use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
+    WalReport,
 };
 use self::streams::Streams;
 pub use self::streams::{EgressRefusal, EgressRequest, Outflow};
 use self::teller::Teller;
 pub use self::views::Pushed;
-use self::views::PushedView;
+use self::views::Views;
 pub use self::work::{CommitsReport, DurationsReport, WorkReport};
 use crate::clock::{Clock, World};
 use crate::config::{Config, ConnectorConfig, ConnectorName, ServerConfig, SourceConfig, ViewConfig, WebhookConfig};
@@ -55,16 +58,16 @@ const STACK: usize = 8 << 20;
 /// Reads the configuration anew.
 pub type Load = Arc<dyn Fn() -> Result<Config> + Send + Sync>;
 
-/// What is there: names of pipelines and views to pushed views, and connectors.
+/// What is there: names of pipelines and views to views with step logs, and connectors.
 struct State {
     config: Arc<Config>,
-    views: BTreeMap<(String, String), Arc<PushedView>>,
+    views: Views,
     /// Of every view.
     streams: BTreeMap<(String, String), Arc<Streams>>,
     members: BTreeMap<ConnectorName, Arc<Member>>,
 }
 
-/// The connectors and pushed views of one process.
+/// The connectors and views of one process.
 pub struct Daemon {
     load: Load,
     limits: ingest::Limits,
@@ -283,7 +286,7 @@ impl Daemon {
         at: At,
     ) -> Option<Result<Pushed>> {
         let pushed = Arc::clone(self.read().views.get(&(pipeline.to_string(), view.to_string()))?);
-        Some(pushed.push(body, format, at, self.limits).await)
+        pushed.push(body, format, at, self.limits).await
     }
 
     /// A stream of a view, whatever its source; `None` where the view is unknown.
@@ -332,7 +335,7 @@ impl Daemon {
         let state = self.read();
         let Some(view) = state.views.get(&(pipeline.to_string(), name.to_string())) else { return Completion::Unknown };
         let (Some(own), Some(standing)) = (view.life(step), view.standing()) else { return Completion::NotOpen };
-        if own != life || standing.log.last < step {
+        if own != life || standing.last < step {
             return Completion::Gone;
         }
         let is_there = |member: &&Arc<Member>| member.phase() == Phase::Completed || member.has(step);
@@ -352,7 +355,7 @@ impl Daemon {
 
     /// Whether any view is pushed.
     pub fn has_pushed_views(&self) -> bool {
-        !self.read().views.is_empty()
+        self.read().views.values().any(|view| view.config.source == SourceConfig::Push)
     }
 
     /// Stops every connector, then closes every view. What is not finished is gone on with at the next start.
@@ -402,6 +405,15 @@ impl Daemon {
             let before = views_before.get(&(pipeline.to_string(), view.to_string()));
             is_same_view(pipeline, view) && before.is_none_or(|view| view.trouble().is_none())
         };
+        // Tables of a database are followed together.
+        let is_same_view = |pipeline: &str, view: &str| {
+            let of =
+                |config: &Config| config.views.iter().filter(|v| v.pipeline == pipeline).cloned().collect::<Vec<_>>();
+            let (new, old) = (of(&config), of(&old));
+            let is_shared = new.iter().chain(&old).any(|v| matches!(v.source, SourceConfig::Postgres(_)));
+            let others = |view: &ViewConfig| is_same_view(pipeline, &view.name);
+            is_same_view(pipeline, view) && (!is_shared || (new.len() == old.len() && new.iter().all(others)))
+        };
         let is_kept = |c: &ConnectorConfig| {
             let before = members_before.get(&c.name);
             let is_same = before.is_some_and(|m| m.config == *c && m.handle().is_ok());
@@ -448,19 +460,17 @@ impl Daemon {
             }
         }
         let is_named = |(pipeline, name): &(String, String)| {
-            let is_it = |v: &ViewConfig| v.source == SourceConfig::Push && v.pipeline == *pipeline && v.name == *name;
+            let is_it = |v: &ViewConfig| v.source.is_logged() && v.pipeline == *pipeline && v.name == *name;
             config.views.iter().any(is_it)
         };
         self.write().views.retain(|key, _| is_named(key));
-        for view in config.views.iter().filter(|v| v.source == SourceConfig::Push) {
+        let is_fresh = |view: &&ViewConfig| {
             let key = (view.pipeline.clone(), view.name.clone());
-            if !views_before.contains_key(&key) || !is_same_view(&view.pipeline, &view.name) {
-                let attached: Vec<_> = config.connectors.iter().filter(|c| is_of(c, view)).collect();
-                let opened =
-                    PushedView::open(view.clone(), &attached, &self.directory, &self.world, &self.teller).await?;
-                self.write().views.insert(key, opened);
-            }
-        }
+            !views_before.contains_key(&key) || !is_same_view(&view.pipeline, &view.name)
+        };
+        let fresh: Vec<_> = config.views.iter().filter(|v| v.source.is_logged()).filter(is_fresh).collect();
+        let opened = self::views::open(&fresh, &config.connectors, &self.directory, &self.world, &self.teller).await?;
+        self.write().views.extend(opened);
 
         for view in &config.views {
             let key = (view.pipeline.clone(), view.name.clone());

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::member::patience;
-use super::views::PushedView;
+use super::views::LoggedView;
 use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
@@ -58,18 +58,21 @@ impl PipelineReport {
 pub struct ViewReport {
     /// Its name.
     pub name: String,
-    /// Where its rows come from: `files` or `push`.
+    /// Where its rows come from: `files`, `push` or `postgres`.
     pub source: String,
     /// Whether its rows are kept; of a pushed view.
     pub materialized: Option<bool>,
     /// How many rows it has; of a materialized view.
     pub rows: Option<u64>,
-    /// Why it is not open.
+    /// Why it is not open, or not followed any more.
     pub trouble: Option<String>,
-    /// Why what is pushed is not stored, until something is.
+    /// Why what is pushed is not stored, until something is; or why nothing can be read from its source for now.
     pub refusal: Option<String>,
-    /// The step log; of a pushed view.
+    /// The step log; of a view that has one.
     pub step_log: Option<StepLogReport>,
+    /// What its source keeps because it was not read yet; of a PostgreSQL database.
+    #[serde(default)]
+    pub wal: Option<WalReport>,
     /// How many streams of it are open that are no connector's.
     #[serde(default)]
     pub streams: u64,
@@ -80,25 +83,28 @@ pub struct ViewReport {
 impl ViewReport {
     pub(super) fn of(
         config: &ViewConfig,
-        pushed: Option<&PushedView>,
+        pushed: Option<&LoggedView>,
         streams: u64,
         connectors: Vec<ConnectorReport>,
     ) -> Self {
-        let standing = pushed.and_then(PushedView::standing);
+        let standing = pushed.and_then(LoggedView::standing);
         Self {
             name: config.name.clone(),
             source: source(&config.source).to_string(),
-            materialized: pushed.map(|_| config.materialized),
+            materialized: pushed.filter(|_| config.source == SourceConfig::Push).map(|_| config.materialized),
             rows: standing.as_ref().and_then(|s| s.rows),
-            trouble: pushed.and_then(PushedView::trouble),
+            trouble: pushed.and_then(LoggedView::trouble),
             refusal: standing.as_ref().and_then(|s| s.refusal.clone()),
-            step_log: standing.map(|s| StepLogReport {
-                earliest: s.log.earliest.get(),
-                last: s.log.last.get(),
-                bytes: s.log.bytes,
-                max_bytes: config.step_log_bytes,
-                is_full: s.is_full,
-                backpressure_seconds: s.backpressure.as_secs_f64(),
+            wal: standing.as_ref().and_then(|s| s.wal.clone()),
+            step_log: standing.and_then(|s| {
+                Some(StepLogReport {
+                    earliest: s.log?.earliest.get(),
+                    last: s.log?.last.get(),
+                    bytes: s.log?.bytes,
+                    max_bytes: config.step_log_bytes,
+                    is_full: s.is_full,
+                    backpressure_seconds: s.backpressure.as_secs_f64(),
+                })
             }),
             streams,
             connectors,
@@ -118,6 +124,16 @@ impl ViewReport {
             _ => Health::Unhealthy,
         }
     }
+}
+
+/// The write-ahead log that a server keeps for a replication slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Wal")]
+pub struct WalReport {
+    /// What it takes, in bytes.
+    pub bytes: u64,
+    /// The server's own word for it: `reserved`, `extended`, `unreserved` or `lost`.
+    pub status: String,
 }
 
 /// A step log.
@@ -270,13 +286,13 @@ impl ConnectorReport {
     pub(super) fn of(
         config: &ConnectorConfig,
         status: &Status,
-        pushed: Option<&PushedView>,
+        pushed: Option<&LoggedView>,
         lag: &mut Lag,
         clock: &dyn Clock,
     ) -> Self {
         let now = clock.boot();
-        let standing = pushed.and_then(PushedView::standing);
-        let source_step = standing.as_ref().map(|s| s.log.last);
+        let standing = pushed.and_then(LoggedView::standing);
+        let source_step = standing.as_ref().map(|s| s.last);
         let is_due = status.phase != Phase::Completed;
         let lag_steps = source_step
             .filter(|_| is_due)
@@ -431,6 +447,7 @@ fn source(config: &SourceConfig) -> &'static str {
     match config {
         SourceConfig::Files(_) => "files",
         SourceConfig::Push => "push",
+        SourceConfig::Postgres(_) => "postgres",
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use super::build;
 use super::directory::DataDirectory;
 use super::member::Member;
-use super::views::PushedView;
+use super::views::LoggedView;
 use crate::clock::{Clock, World};
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status};
@@ -72,7 +72,7 @@ impl From<Error> for EgressRefusal {
 /// The streams of one view.
 pub(super) struct Streams {
     config: ViewConfig,
-    pushed: Option<Arc<PushedView>>,
+    pushed: Option<Arc<LoggedView>>,
     /// Of those that are no connector's.
     book: Result<Arc<Book>>,
     /// Whether they are to end.
@@ -85,7 +85,7 @@ impl Streams {
     /// Those of the view `config`, which has none yet.
     pub(super) fn open(
         config: ViewConfig,
-        pushed: Option<Arc<PushedView>>,
+        pushed: Option<Arc<LoggedView>>,
         directory: &DataDirectory,
         world: &World,
     ) -> Self {
@@ -254,8 +254,10 @@ impl Streams {
         let ViewConfig { name, key, columns, .. } = &self.config;
         match (&self.config.source, &self.pushed) {
             (SourceConfig::Files(files), _) => build::files_source(name, key, columns, files),
-            (SourceConfig::Push, Some(view)) => view.reader(connector).await,
-            (SourceConfig::Push, None) => Err(Error::internal(format!("the view {name} was not opened"))),
+            (SourceConfig::Push | SourceConfig::Postgres(_), Some(view)) => view.reader(connector).await,
+            (SourceConfig::Push | SourceConfig::Postgres(_), None) => {
+                Err(Error::internal(format!("the view {name} was not opened")))
+            }
         }
     }
 
@@ -271,7 +273,7 @@ impl Streams {
         let poll_interval = match &self.config.source {
             SourceConfig::Files(files) => files.poll_interval,
             // It tells when there is more.
-            SourceConfig::Push => Duration::from_secs(1),
+            SourceConfig::Push | SourceConfig::Postgres(_) => Duration::from_secs(1),
         };
         let stream = Stream::new(Settings {
             source,

@@ -1,6 +1,8 @@
-//! The pushed views of a daemon.
+//! The views of a daemon that have step logs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -8,19 +10,25 @@ use tokio::sync::RwLock;
 
 use super::build;
 use super::directory::DataDirectory;
+#[cfg(feature = "postgres")]
+use super::feeds;
+use super::report::WalReport;
 use super::teller::{Teller, Telling};
 use crate::clock::World;
-use crate::config::{ConnectorConfig, ViewConfig};
+use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::continuity::columns::Difference;
 use crate::continuity::stamp::Mode;
 use crate::disk::FileSystem;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::{self, Format};
 use crate::schema::View;
-use crate::source::push::{LiveView, Operations, PushSettings, Standing};
-use crate::source::{Source, push};
+use crate::source::Source;
+use crate::source::logged::{Place, WhenFull};
+#[cfg(feature = "postgres")]
+use crate::source::postgres::Feed;
+use crate::source::push::{self, LiveView, Operations, PushSettings};
 use crate::step::Step;
-use crate::steplog::{Answer, At, Limits};
+use crate::steplog::{self, Answer, At, Limits};
 
 /// What became of a request of changes.
 #[derive(Debug)]
@@ -38,20 +46,92 @@ pub enum Pushed {
     Refused(Answer),
 }
 
-/// A pushed view: open, or the reason why not.
-pub(super) struct PushedView {
+/// A view whose changes stand in a step log: open, or the reason why not.
+pub(super) struct LoggedView {
     pub(super) config: ViewConfig,
-    view: View,
-    live: RwLock<Result<LiveView, String>>,
+    live: RwLock<Result<Live, String>>,
     telling: Telling,
 }
 
-impl PushedView {
-    /// Opens the view that `config` describes, with the connectors `attached`; one that cannot be opened says why to
-    /// whoever wants something of it.
-    ///
-    /// Config: the view itself is wrong.
-    pub(super) async fn open(
+/// Where its changes come from.
+enum Live {
+    Pushed(LiveView),
+    #[cfg(feature = "postgres")]
+    Table(Arc<Feed>),
+}
+
+/// Where a view stands.
+#[derive(Debug, Clone)]
+pub(super) struct Standing {
+    /// The step log; `None` until its source was met once.
+    pub(super) log: Option<steplog::Stand>,
+    /// The last step up to which everything is there.
+    pub(super) last: Step,
+    /// The number of rows, where they are kept.
+    pub(super) rows: Option<u64>,
+    /// The attached connectors.
+    pub(super) connectors: BTreeMap<String, Place>,
+    /// Why nothing more comes into the log for now.
+    pub(super) refusal: Option<String>,
+    /// Whether that is because the log is full.
+    pub(super) is_full: bool,
+    /// For how long it was, since the view was opened.
+    pub(super) backpressure: Duration,
+    /// What its server keeps for it.
+    pub(super) wal: Option<WalReport>,
+}
+
+/// Views by pipeline and name.
+pub(super) type Views = BTreeMap<(String, String), Arc<LoggedView>>;
+
+/// Opens views that have step logs; one that cannot be opened says why to whoever wants something of it. Tables of one
+/// database are all among `views`, or none of them is.
+///
+/// Config: a view itself is wrong.
+pub(super) async fn open(
+    views: &[&ViewConfig],
+    connectors: &[ConnectorConfig],
+    directory: &DataDirectory,
+    world: &World,
+    teller: &Teller,
+) -> Result<Views> {
+    let of = |view: &ViewConfig| connectors.iter().filter(|c| super::is_of(c, view)).collect::<Vec<_>>();
+    let mut opened = Views::new();
+    for view in views.iter().filter(|view| view.source == SourceConfig::Push) {
+        let key = (view.pipeline.clone(), view.name.clone());
+        let config = (*view).clone();
+        opened.insert(key, LoggedView::open(config, &of(view), directory, world, teller).await?);
+    }
+    #[cfg(feature = "postgres")]
+    {
+        let mut databases: BTreeMap<&str, Vec<(&ViewConfig, Vec<&ConnectorConfig>)>> = BTreeMap::new();
+        for view in views {
+            if let SourceConfig::Postgres(_) = &view.source {
+                databases.entry(&view.pipeline).or_default().push((view, of(view)));
+            }
+        }
+        for (pipeline, tables) in databases {
+            let feed = feeds::open(pipeline, &tables, directory, world).await.map(Arc::new);
+            for (view, _) in tables {
+                let live = feed.as_ref().map(|feed| Live::Table(Arc::clone(feed))).map_err(ToString::to_string);
+                let trouble =
+                    feed.as_ref().map_or_else(|e| Some(Error::new(e.kind(), e.message())), |f| f.trouble(&view.name));
+                if let Some(e) = trouble {
+                    tracing::error!(event = "view_failed", pipeline, view = view.name, error = %e, "a view cannot be opened");
+                    teller.view_failed(view, e.message());
+                }
+                let (config, telling) = ((*view).clone(), Telling::default());
+                let view = LoggedView { config, live: RwLock::new(live), telling };
+                opened.insert((view.config.pipeline.clone(), view.config.name.clone()), Arc::new(view));
+            }
+        }
+    }
+    Ok(opened)
+}
+
+impl LoggedView {
+    /// Opens the view that `config` describes, which is pushed, with the connectors `attached`.
+    async fn open(
         config: ViewConfig,
         attached: &[&ConnectorConfig],
         directory: &DataDirectory,
@@ -65,7 +145,8 @@ impl PushedView {
             e.to_string()
         });
         let telling = live.as_ref().map_or_else(|_| Telling::default(), |live| teller.view(&config, live.troubles()));
-        Ok(Arc::new(Self { config, view, live: RwLock::new(live), telling }))
+        let live = live.map(Live::Pushed);
+        Ok(Arc::new(Self { config, live: RwLock::new(live), telling }))
     }
 
     fn failed(&self, why: &str) -> Error {
@@ -73,16 +154,30 @@ impl PushedView {
         Error::new(ErrorKind::Unavailable, format!("the view {pipeline}/{name} is not open: {why}"))
     }
 
-    /// Stores the operations in `body` as one step; see [`ingest::read`] and [`LiveView::push`].
+    /// Stores the operations in `body` as one step; see [`ingest::read`] and [`LiveView::push`]. `None`: it is not pushed.
     pub(super) async fn push(
         &self,
         body: impl Stream<Item = Result<Bytes>>,
         format: Format,
         at: At,
         limits: ingest::Limits,
+    ) -> Option<Result<Pushed>> {
+        if self.config.source != SourceConfig::Push {
+            return None;
+        }
+        Some(self.pushed(body, format, at, limits).await)
+    }
+
+    async fn pushed(
+        &self,
+        body: impl Stream<Item = Result<Bytes>>,
+        format: Format,
+        at: At,
+        limits: ingest::Limits,
     ) -> Result<Pushed> {
+        let view = build::view(&self.config)?;
         // What does not decode is the request, and nothing of ours.
-        let operations = ingest::read(body, &self.view, format, limits).await.map_err(|e| match e.kind() {
+        let operations = ingest::read(body, &view, format, limits).await.map_err(|e| match e.kind() {
             ErrorKind::Corrupt => Error::refused(e.message()).with_source(e),
             _ => e,
         })?;
@@ -91,7 +186,11 @@ impl PushedView {
         let content = u128::from_le_bytes(operations.content().to_bytes());
         let operations = Operations::new(rows, bytes, content, move |current| operations.resolve(|keys| current(keys)));
         let live = self.live.read().await;
-        let live = live.as_ref().map_err(|why| self.failed(why))?;
+        let live = match live.as_ref().map_err(|why| self.failed(why))? {
+            Live::Pushed(live) => live,
+            #[cfg(feature = "postgres")]
+            Live::Table(_) => return Err(self.failed("it is not pushed")),
+        };
         let answer = live.push(operations, at).await?;
         Ok(match answer {
             Answer::Stored(step) => Pushed::Stored { step, is_repeated: false, token: self.token(live, step) },
@@ -107,39 +206,60 @@ impl PushedView {
     /// The view as the source of the connector `config`, which is attached: nothing that it lacks is let go of.
     pub(super) async fn attach(&self, config: &ConnectorConfig) -> Result<Box<dyn Source>> {
         let live = self.live.read().await;
-        let live = live.as_ref().map_err(|why| self.failed(why))?;
-        if keeps_place(config) {
-            live.attach(config.name.connector(), config.when_full).await?;
-        } else {
-            live.detach(config.name.connector()).await?;
-        }
-        Ok(Box::new(live.source(config.name.connector())))
+        let connector = config.name.connector();
+        Ok(match live.as_ref().map_err(|why| self.failed(why))? {
+            Live::Pushed(live) => {
+                if keeps_place(config) {
+                    live.attach(connector, config.when_full).await?;
+                } else {
+                    live.detach(connector).await?;
+                }
+                Box::new(live.source(connector))
+            }
+            #[cfg(feature = "postgres")]
+            Live::Table(feed) => {
+                let view = &self.config.name;
+                if let Some(e) = feed.trouble(view) {
+                    return Err(e);
+                }
+                if keeps_place(config) {
+                    feed.attach(view, connector, config.when_full)?;
+                } else {
+                    feed.detach(view, connector)?;
+                }
+                Box::new(feed.source(view, Some(connector))?)
+            }
+        })
     }
 
     /// The view as the source of a stream: of the connector `config`, or of nobody for whom anything is kept.
     pub(super) async fn reader(&self, config: Option<&ConnectorConfig>) -> Result<Box<dyn Source>> {
         let live = self.live.read().await;
-        let live = live.as_ref().map_err(|why| self.failed(why))?;
-        let source = match config {
-            Some(config) => live.source(config.name.connector()),
-            None => live.anonymous_source(),
-        };
-        Ok(Box::new(source.among_many()))
+        let connector = config.map(|config| config.name.connector());
+        Ok(match live.as_ref().map_err(|why| self.failed(why))? {
+            Live::Pushed(live) => {
+                let source = connector.map_or_else(|| live.anonymous_source(), |connector| live.source(connector));
+                Box::new(source.among_many())
+            }
+            #[cfg(feature = "postgres")]
+            Live::Table(feed) => Box::new(feed.source(&self.config.name, connector)?.among_many()),
+        })
     }
 
     /// Refuses what `config` makes of the view where its rows are kept in other columns, or by another key. One that is not open
     /// may have been moved away.
     pub(super) fn check_columns(&self, config: &ViewConfig) -> Result<()> {
-        if !self.config.materialized || !config.materialized || self.trouble().is_some() {
+        let is_pushed = |config: &ViewConfig| config.source == SourceConfig::Push && config.materialized;
+        if !is_pushed(&self.config) || !is_pushed(config) || self.trouble().is_some() {
             return Ok(());
         }
-        let wanted = build::view(config)?;
-        let difference = Difference::between(self.view.schema(), wanted.schema());
-        let is_same_key = self.view.key() == wanted.key();
+        let (kept, wanted) = (build::view(&self.config)?, build::view(config)?);
+        let difference = Difference::between(kept.schema(), wanted.schema());
+        let is_same_key = kept.key() == wanted.key();
         if difference.is_empty() && is_same_key {
             return Ok(());
         }
-        let what = if is_same_key { difference.to_string() } else { format!("its key is {:?}", self.view.key()) };
+        let what = if is_same_key { difference.to_string() } else { format!("its key is {:?}", kept.key()) };
         Err(Error::incompatible(format!(
             "the view {}/{} is open with other columns: {what}; leave them as they are, or give the view another name; to begin it anew, take it out, load the configuration, and put it back once its directories are moved away",
             config.pipeline, config.name
@@ -149,33 +269,55 @@ impl PushedView {
     /// Lets go of what a connector that is gone kept.
     pub(super) async fn detach(&self, connector: &str) -> Result<()> {
         match &*self.live.read().await {
-            Ok(live) => live.detach(connector).await,
+            Ok(Live::Pushed(live)) => live.detach(connector).await,
+            #[cfg(feature = "postgres")]
+            Ok(Live::Table(feed)) => feed.detach(&self.config.name, connector),
             Err(_) => Ok(()),
         }
     }
 
     /// Where the view stands; `None` where it is not open, or is being closed.
     pub(super) fn standing(&self) -> Option<Standing> {
-        self.live.try_read().ok()?.as_ref().ok().map(LiveView::standing)
+        match self.live.try_read().ok()?.as_ref().ok()? {
+            Live::Pushed(live) => {
+                let push::Standing { log, rows, connectors, refusal, is_full, backpressure, .. } = live.standing();
+                let last = log.last;
+                Some(Standing { log: Some(log), last, rows, connectors, refusal, is_full, backpressure, wal: None })
+            }
+            #[cfg(feature = "postgres")]
+            Live::Table(feed) => feeds::standing(feed, &self.config.name),
+        }
     }
 
-    /// What a token of `step`, which this view has, must name.
+    /// What a token of `step`, which this view has, must name; of a pushed one.
     pub(super) fn life(&self, step: Step) -> Option<String> {
-        Some(self.live.try_read().ok()?.as_ref().ok()?.life(step))
+        match self.live.try_read().ok()?.as_ref().ok()? {
+            Live::Pushed(live) => Some(live.life(step)),
+            #[cfg(feature = "postgres")]
+            Live::Table(_) => None,
+        }
     }
 
     /// Why it is not open, or takes nothing more.
     pub(super) fn trouble(&self) -> Option<String> {
         match &*self.live.try_read().ok()? {
-            Ok(live) => live.trouble(),
+            Ok(Live::Pushed(live)) => live.trouble(),
+            #[cfg(feature = "postgres")]
+            Ok(Live::Table(feed)) => feeds::trouble(feed, &self.config.name),
             Err(why) => Some(why.clone()),
         }
     }
 
-    /// Ends it once those who push have their answers. Its connectors have been stopped.
+    /// Ends it once those who push have their answers. Its connectors have been stopped. What is shared with others ends with
+    /// the last of them.
     pub(super) async fn close(&self) -> Result<()> {
         let closed = match std::mem::replace(&mut *self.live.write().await, Err("it was closed".to_string())) {
-            Ok(live) => live.close().await,
+            Ok(Live::Pushed(live)) => live.close().await,
+            #[cfg(feature = "postgres")]
+            Ok(Live::Table(feed)) => match Arc::into_inner(feed) {
+                Some(feed) => feed.close().await,
+                None => Ok(()),
+            },
             Err(_) => Ok(()),
         };
         self.telling.ended().await;
@@ -184,7 +326,7 @@ impl PushedView {
 }
 
 /// Whether a connector needs the steps after those that it has. One that delivers a snapshot needs only that.
-fn keeps_place(config: &ConnectorConfig) -> bool {
+pub(super) fn keeps_place(config: &ConnectorConfig) -> bool {
     config.mode != Mode::Snapshot
 }
 
@@ -206,7 +348,7 @@ async fn opened(
             .iter()
             .filter(|c| keeps_place(c))
             .map(|c| (c.name.connector().to_string(), c.when_full))
-            .collect::<Vec<(String, push::WhenFull)>>(),
+            .collect::<Vec<(String, WhenFull)>>(),
     };
     let world = world.clone();
     tokio::task::spawn_blocking(move || LiveView::open(settings, Arc::new(FileSystem), &world))

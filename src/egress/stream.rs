@@ -176,7 +176,14 @@ impl Stream {
                     teller.grow(at, &next)?;
                     view = next.view;
                 }
-                Next::Idle { .. } => {
+                Next::Emptied(_, after) => {
+                    let said = format!(
+                        "the view was emptied at step {}, and changes do not lead there; begin anew",
+                        after.step
+                    );
+                    return Err(Error::continuity_lost(Lost::Gap, said).into());
+                }
+                Next::Pending | Next::Idle { .. } => {
                     let pause = teller.sleep(*poll_interval);
                     let more = async {
                         tokio::select! {

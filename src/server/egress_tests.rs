@@ -384,7 +384,7 @@ async fn a_reset_begins_another_generation_in_the_stream_that_is_open() {
 async fn a_client_that_is_detached_has_lost_continuity_until_a_reset() {
     let served = Served::with(Bounds::default(), |config, _| {
         let mut app = client_of("app", Mode::SnapshotAndFollow);
-        app.when_full = crate::source::push::WhenFull::Detach;
+        app.when_full = crate::source::logged::WhenFull::Detach;
         (config.connectors, config.views[0].step_log_bytes) = (vec![app], 1 << 20);
     })
     .await;

@@ -28,7 +28,7 @@ use crate::daemon::Daemon;
 use crate::error::Result;
 use crate::files::Compression;
 use crate::log::Durability;
-use crate::source::push::WhenFull;
+use crate::source::logged::WhenFull;
 
 pub(super) const LAKE: &str = "/v1/pipelines/shop/views/orders/connectors/lake";
 pub(super) const INGRESS: &str = "/v1/pipelines/shop/ingress/orders";
@@ -43,6 +43,7 @@ pub(super) fn orders() -> ViewConfig {
         columns: vec![("id".into(), DataType::Int64), ("name".into(), DataType::Utf8)],
         materialized: true,
         step_log_bytes: 64 << 20,
+        table: None,
     }
 }
 

@@ -265,6 +265,7 @@ struct Views {
     step_log_full: Gauges,
     backpressure_seconds: Gauges,
     rows: Gauges,
+    wal_kept: Gauges,
 }
 
 impl Views {
@@ -273,9 +274,10 @@ impl Views {
         Self {
             step_log_bytes: gauge("step_log_bytes", "What the view's step log takes on disk"),
             step_log_max_bytes: gauge("step_log_max_bytes", "What it may take"),
-            step_log_full: gauge("step_log_full", "1 while pushes are refused because it is full"),
-            backpressure_seconds: gauge("backpressure_seconds", "For how long they were, since the view was opened"),
+            step_log_full: gauge("step_log_full", "1 while nothing more is stored because it is full"),
+            backpressure_seconds: gauge("backpressure_seconds", "For how long that was so, since the view was opened"),
             rows: gauge("view_rows", "The rows of the view"),
+            wal_kept: gauge("postgres_wal_kept_bytes", "What the server keeps because the slot was not read"),
         }
     }
 
@@ -289,6 +291,9 @@ impl Views {
         }
         if let Some(rows) = view.rows {
             self.rows.get_or_create(&labels).set(rows as f64);
+        }
+        if let Some(wal) = &view.wal {
+            self.wal_kept.get_or_create(&labels).set(wal.bytes as f64);
         }
     }
 }

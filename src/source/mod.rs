@@ -3,6 +3,9 @@
 #[cfg(test)]
 mod contract_tests;
 pub mod files;
+pub mod logged;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod push;
 mod rows;
 
@@ -25,7 +28,7 @@ use crate::strand::Strands;
 ///
 /// What every implementation promises, and `contract_tests.rs` checks:
 ///
-/// * `name`, `key` and `fingerprint` do not change while the source lives; two sources are the same history exactly when
+/// * `name`, `key` and `fingerprint` do not change while the source lives, but by `renew`; two sources are the same history exactly when
 ///   their fingerprints are equal.
 /// * The view's columns may change between steps. The source keeps no idea of its own of how far that was told: who asks
 ///   for changes says which view it has, and is answered in just those columns, or with the view that follows. So a
@@ -75,6 +78,12 @@ pub trait Source: Send {
     async fn more(&mut self, after: Step) -> Result<()> {
         let _ = after;
         std::future::pending().await
+    }
+
+    /// Called before a reset: a history that was lost for good is given up, and another one begun, which has a fingerprint
+    /// of its own. One that goes on is left as it is.
+    async fn renew(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// A table of this very history has `step`, which is after all that the source has: the source lost steps, and those that
@@ -136,6 +145,10 @@ pub enum Next {
     /// What follows has other columns than the view that was asked for: ask again with the one that follows, once its
     /// columns are agreed to.
     View(NextView),
+    /// The view was emptied at a step, the snapshot's: its rows there are all that it has, and no changes lead to them.
+    Emptied(View, Snapshot),
+    /// What the source named when it was asked for its position is on its way: it comes without anybody's help.
+    Pending,
     /// Nothing more for now.
     Idle {
         /// Why later steps that the source names cannot be reached, if there are any.

@@ -1,6 +1,7 @@
 //! Reading what blocks, without blocking who waits for it.
 
 use arrow::array::RecordBatch;
+use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::error::{Error, Result};
@@ -32,7 +33,21 @@ pub(crate) fn streamed(
             Err(e) => Some((Err(Error::internal("reading a source failed").with_source(e)), State::End)),
         }
     });
-    batches.filter(|batch| futures::future::ready(!batch.as_ref().is_ok_and(|b| b.num_rows() == 0))).boxed()
+    batches.filter(|batch| ready(!batch.as_ref().is_ok_and(|b| b.num_rows() == 0))).boxed()
+}
+
+/// The batches once `first` is done, which is begun when the first of them is asked for; its error in their place.
+pub(crate) fn behind(
+    first: impl Future<Output = Result<()>> + Send + 'static,
+    rows: BoxStream<'static, Result<RecordBatch>>,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    stream::once(first)
+        .flat_map(move |done| match done {
+            Ok(()) => stream::empty().boxed(),
+            Err(e) => stream::once(ready(Err(e))).boxed(),
+        })
+        .chain(rows)
+        .boxed()
 }
 
 /// Where a stream of batches stands.

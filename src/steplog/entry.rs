@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use arrow::datatypes::{FieldRef, Schema};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
@@ -97,16 +98,28 @@ impl Stored {
         self.payload.len() as u64
     }
 
+    /// The columns in which its changes came, and what stands beside them; `None` for a step that has none.
+    pub fn schema(&self) -> Result<Option<SchemaRef>> {
+        Ok(self.reader()?.map(|reader| reader.schema()))
+    }
+
     /// Its changes, in the columns in which they came.
     pub fn changes(&self) -> Result<Changes> {
         let range = StepRange::new(self.after, self.step)?;
-        if self.payload.is_empty() {
-            return Changes::new(range, Vec::new());
-        }
-        let damaged = |e| Error::corrupt(format!("step {} in the step log does not decode", self.step)).with_source(e);
-        let reader = StreamReader::try_new(self.payload.as_ref(), None).map_err(damaged)?;
-        let batches = reader.map(|batch| with_step(&batch.map_err(damaged)?, self.step));
+        let Some(reader) = self.reader()? else { return Changes::new(range, Vec::new()) };
+        let batches = reader.map(|batch| with_step(&batch.map_err(|e| self.damaged(e))?, self.step));
         Changes::new(range, batches.collect::<Result<_>>()?)
+    }
+
+    fn reader(&self) -> Result<Option<StreamReader<&[u8]>>> {
+        if self.payload.is_empty() {
+            return Ok(None);
+        }
+        StreamReader::try_new(self.payload.as_ref(), None).map(Some).map_err(|e| self.damaged(e))
+    }
+
+    fn damaged(&self, e: ArrowError) -> Error {
+        Error::corrupt(format!("step {} in the step log does not decode", self.step)).with_source(e)
     }
 }
 

@@ -29,6 +29,7 @@ mod maintenance_failures;
 mod object_stores;
 mod partitions;
 mod platter;
+mod postgres;
 mod program;
 mod readers;
 mod rebuild;

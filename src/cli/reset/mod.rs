@@ -13,6 +13,7 @@ use crate::cli::failure;
 use crate::cli::progress::{Board, TICK};
 use crate::cli::reach::Reach;
 use crate::cli::resets::RemoteReset;
+use crate::cli::run::close;
 use crate::cli::signals::Signals;
 use crate::cli::{Print, Session, text};
 use crate::clock::World;
@@ -139,6 +140,7 @@ fn by_us(config: &Config, args: &ResetArgs, session: &Session) -> Result<u8> {
             let done = desk.reset(connector).await;
             tally.add(connector.name.to_string(), done, &mut print)?;
         }
+        close(desk.views, session).await;
         tally.finish(&mut print)
     })
 }
@@ -216,6 +218,9 @@ impl Desk<'_> {
         let mut connector = self.views.connector(config).await?;
         let request = self.args.request(&self.world);
         let id = request.stamp.id.clone();
+        if !self.args.dry_run {
+            connector.renew().await?;
+        }
         let prepared = match self.args.rebuild_log {
             true => connector.prepare_rebuild(request).await?,
             false => connector.prepare_reset(request).await?,

@@ -118,6 +118,7 @@ impl Work {
 }
 
 async fn reload(connector: &mut Connector, wanted: Reset) -> Result<Reloaded> {
+    connector.renew().await?;
     let prepared = connector.prepare_reset(wanted).await?;
     let applied = connector.reset(prepared).await?;
     // Nothing is awaited from here on: what the table holds is not taken back any more.

@@ -22,6 +22,7 @@ pub(super) fn section(pipeline: &str, view: &ViewReport, events: &Arc<Events>, c
                 p {
                     @match view.source.as_str() {
                         "push" => "pushed to",
+                        "postgres" => "from a PostgreSQL table",
                         _ => "from files",
                     }
                     @if let Some(rows) = view.rows { ", " span.number { (grouped(rows)) } " rows" }
@@ -34,8 +35,11 @@ pub(super) fn section(pipeline: &str, view: &ViewReport, events: &Arc<Events>, c
                         meter id={ (id) "-log" } min="0" max=(log.max_bytes) high=(log.max_bytes as f64 * NEARLY) optimum="0" value=(log.bytes) {}
                     }
                 }
+                @if let Some(wal) = &view.wal {
+                    p { "The server keeps " (bytes(wal.bytes)) " of WAL for it (" (wal.status) ")." }
+                }
                 @if let Some(refusal) = &view.refusal {
-                    div.trouble { p { strong { "pushes are not stored" } } p { (refusal) } }
+                    div.trouble { p { strong { @if view.source == "push" { "pushes are not stored" } @else { "nothing is read for now" } } } p { (refusal) } }
                 }
                 @if let Some(trouble) = &view.trouble {
                     div.trouble { p { strong { "not open" } } p { (trouble) } p.next { "Next: load the configuration anew once that is mended." } }

@@ -83,6 +83,7 @@ async fn changes_across_added_columns_lead_to_the_snapshots_and_a_restart_gets_t
                     told.push((next.position, names(&next.view).join(" ")));
                     view = next.view;
                 }
+                Next::Emptied(..) | Next::Pending => panic!("nothing is emptied or on its way, at {reached}"),
                 Next::Idle { .. } => break,
             }
         }
@@ -115,7 +116,7 @@ async fn a_column_that_a_snapshot_lacks_is_removed_unless_it_begins_behind_it() 
                 assert!(removed && next.view.schema().fields().find("b").is_none(), "{before:?} {behind:?}");
                 assert_eq!(next.position, "snapshot-1.parquet");
             }
-            Next::Idle { .. } => panic!("{before:?} {behind:?}"),
+            Next::Emptied(..) | Next::Pending | Next::Idle { .. } => panic!("{before:?} {behind:?}"),
         }
     }
 }

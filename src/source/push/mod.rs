@@ -11,9 +11,7 @@
 
 mod operations;
 mod owner;
-mod places;
 mod reader;
-mod register;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -25,21 +23,18 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use operations::{Current, Operations};
-pub use places::{Place, WhenFull};
 pub use reader::PushSource;
-pub use register::Detached;
 pub use trouble::{Trouble, Troubles};
 
 use crate::clock::{Clock, World};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::schema::View;
+use crate::source::logged::{Detached, Place, Places, Register, WhenFull};
 use crate::step::Step;
 use crate::steplog::{self, Answer, At, Limits, StepLog};
 use crate::view::{Pinned, Pins, ViewStore};
 use owner::{Owner, Push, Request};
-use places::Places;
-use register::Register;
 
 /// How many requests may wait, whatever their size.
 const QUEUE: usize = 1024;

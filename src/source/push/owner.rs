@@ -9,11 +9,10 @@ use futures::future::join_all;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::operations::{Operations, check};
-use super::places::{Places, WhenFull};
-use super::register::{Kept, Register};
 use super::{Shared, Told};
 use crate::error::{Error, ErrorKind, Lost, Result, guarded};
 use crate::schema::View;
+use crate::source::logged::{Kept, Places, Register, WhenFull};
 use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
 use crate::view::{Effect, Staging, ViewStore};

@@ -1,30 +1,27 @@
 //! A pushed view as a connector reads it.
 
+use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use futures::future::ready;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::BoxStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::owner::Request;
-use crate::change::Changes;
 use crate::continuity::columns::Difference;
-use crate::error::{Error, Lost, Result};
+use crate::error::{Error, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
-use crate::source::rows::{blocking, streamed};
+use crate::source::logged::{ANSWER_BYTES, Found, Reading, gone};
+use crate::source::rows::{behind, blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
-use crate::steplog::{self, Reader};
 use crate::strand::Strands;
 use crate::view::Pinned;
 
-/// What an answer has at most, but for a single step that has more: the bytes of its steps on disk; and the same where many
-/// read at once, each at its own pace.
-const ANSWER_BYTES: u64 = 4 << 20;
+/// What an answer has at most where many read at once, each at its own pace; see [`ANSWER_BYTES`].
 const SMALL_ANSWER_BYTES: u64 = 256 << 10;
 /// How many steps those who share pinned rows may be behind at the beginning.
 const SHARED_STEPS: u64 = 100;
@@ -44,12 +41,18 @@ pub struct PushSource {
     connector: Option<String>,
     readers: Readers,
     /// Where the last answer ended.
-    open: Option<(Reader, Step)>,
+    reading: Reading,
 }
 
 impl PushSource {
     pub(super) fn new(shared: Arc<Shared>, requests: mpsc::WeakSender<Request>, connector: Option<&str>) -> Self {
-        Self { shared, requests, connector: connector.map(str::to_owned), readers: Readers::Few, open: None }
+        Self {
+            shared,
+            requests,
+            connector: connector.map(str::to_owned),
+            readers: Readers::Few,
+            reading: Reading::default(),
+        }
     }
 
     /// The same for one of many who read at once: in small answers, and, but for a connector, with a snapshot that others have
@@ -84,19 +87,9 @@ impl PushSource {
     }
 
     fn gone(&self, after: Step, earliest: Step) -> Error {
-        let lost = format!(
-            "view {}: changes after step {after} are wanted, and the step log begins after step {earliest}",
-            self.shared.view.name()
-        );
-        let Some(connector) = &self.connector else {
-            return Error::continuity_lost(Lost::Gap, format!("{lost}; begin anew with a snapshot"));
-        };
-        let detached = self.shared.told.borrow().places.detached().get(connector).copied();
-        let detached = detached.map(|d| format!(" (it was detached at step {}, when the log was full)", d.at));
-        Error::continuity_lost(
-            Lost::Gap,
-            format!("{lost}{}; reset the connector {connector}", detached.unwrap_or_default()),
-        )
+        let connector = self.connector.as_deref();
+        let detached = connector.and_then(|name| self.shared.told.borrow().places.detached().get(name).copied());
+        gone(self.shared.view.name(), after, earliest, connector, detached)
     }
 
     /// The rows of a snapshot of `step`. Who reads them is to follow: one that was detached is attached again before the first
@@ -121,13 +114,7 @@ impl PushSource {
             }
             Ok(())
         };
-        stream::once(taken_back)
-            .flat_map(move |taken_back| match taken_back {
-                Ok(()) => stream::empty().boxed(),
-                Err(e) => stream::once(ready(Err(e))).boxed(),
-            })
-            .chain(rows)
-            .boxed()
+        behind(taken_back, rows)
     }
 }
 
@@ -222,24 +209,15 @@ impl Source for PushSource {
             // The log does not tell since when the columns are so, nor what older rows have in them.
             return Ok(Next::View(NextView { view: own.clone(), is_filled: true, position }));
         }
-        let open = self.open.take().filter(|(_, at)| *at == after);
-        let reader = open.map_or_else(|| self.shared.log.read(after), |(reader, _)| reader);
-        let view = view.clone();
         let bytes = match self.readers {
             Readers::Few => ANSWER_BYTES,
             Readers::Many => SMALL_ANSWER_BYTES,
         };
-        let (read, reader) = blocking(move || read(reader, &view, bytes)).await?;
-        match read {
-            Read::Changes(changes) => {
-                self.open = Some((reader, changes.range().to()));
-                Ok(Next::Changes(changes))
-            }
-            Read::End => {
-                self.open = Some((reader, after));
-                Ok(Next::Idle { hole: None })
-            }
-            Read::Gone(earliest) => Err(self.gone(after, earliest)),
+        match self.reading.next(&self.shared.log, after, view, bytes, |_| Ok(None::<Infallible>)).await? {
+            Found::Changes(changes) => Ok(Next::Changes(changes)),
+            Found::End => Ok(Next::Idle { hole: None }),
+            Found::Gone(earliest) => Err(self.gone(after, earliest)),
+            Found::Stopped(never) => match never {},
         }
     }
 
@@ -257,39 +235,4 @@ impl Source for PushSource {
         let Some(connector) = self.connector.clone() else { return Ok(()) };
         ask(&self.shared, &self.requests, |reply| Request::Acknowledge(connector, step, reply)).await
     }
-}
-
-/// What a look into the log gave.
-enum Read {
-    Changes(Changes),
-    End,
-    Gone(Step),
-}
-
-fn read(mut reader: Reader, view: &View, most: u64) -> Result<(Read, Reader)> {
-    let (mut changes, mut bytes) = (None::<Changes>, 0);
-    while bytes < most {
-        match reader.read_next()? {
-            steplog::Next::Step(stored) => {
-                bytes += stored.bytes();
-                let more = stored.changes()?;
-                let place = format!("step {} in the step log", stored.step);
-                let batches = more.batches().iter().map(|batch| view.conform_changes(batch, &place));
-                let more = Changes::new(more.range(), batches.collect::<Result<_>>()?)?;
-                changes = Some(match changes {
-                    Some(before) => before.join(more)?,
-                    None => more,
-                });
-            }
-            steplog::Next::End => break,
-            steplog::Next::Gone { earliest } if changes.is_none() => return Ok((Read::Gone(earliest), reader)),
-            // The next look tells.
-            steplog::Next::Gone { .. } => break,
-        }
-    }
-    let read = changes.map_or(Read::End, |changes| {
-        let to = changes.range().to();
-        Read::Changes(changes.at_position(format!("step {to}")))
-    });
-    Ok((read, reader))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use tokio::sync::watch;
 
-use super::{Detached, Told};
+use super::Told;
+use crate::source::logged::Detached;
 
 /// What happened to a pushed view.
 #[derive(Debug, Clone, PartialEq, Eq)]

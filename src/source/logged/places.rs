@@ -35,7 +35,7 @@ pub struct Place {
 
 /// The connectors, attached and detached.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places {
+pub(in crate::source) struct Places {
     attached: BTreeMap<String, Place>,
     detached: BTreeMap<String, Detached>,
     /// What becomes of those when they are taken back.
@@ -43,12 +43,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn new(detached: BTreeMap<String, Detached>) -> Self {
+    pub(in crate::source) fn new(detached: BTreeMap<String, Detached>) -> Self {
         Self { detached, ..Self::default() }
     }
 
     /// One that was detached stays so until it takes a snapshot.
-    pub(super) fn attach(&mut self, connector: &str, when_full: WhenFull) {
+    pub(in crate::source) fn attach(&mut self, connector: &str, when_full: WhenFull) {
         if self.detached.contains_key(connector) {
             self.wishes.insert(connector.to_owned(), when_full);
         } else {
@@ -58,7 +58,7 @@ impl Places {
     }
 
     /// Takes one that was detached back; whether it was.
-    pub(super) fn take_back(&mut self, connector: &str) -> bool {
+    pub(in crate::source) fn take_back(&mut self, connector: &str) -> bool {
         let is_detached = self.detached.remove(connector).is_some();
         if is_detached {
             let when_full = self.wishes.remove(connector).unwrap_or(WhenFull::Detach);
@@ -68,26 +68,26 @@ impl Places {
     }
 
     /// Forgets a connector; whether it was detached.
-    pub(super) fn remove(&mut self, connector: &str) -> bool {
+    pub(in crate::source) fn remove(&mut self, connector: &str) -> bool {
         self.attached.remove(connector);
         self.wishes.remove(connector);
         self.detached.remove(connector).is_some()
     }
 
     /// What a detached connector has decides nothing.
-    pub(super) fn acknowledge(&mut self, connector: &str, step: Step) {
+    pub(in crate::source) fn acknowledge(&mut self, connector: &str, step: Step) {
         if let Some(place) = self.attached.get_mut(connector) {
             place.acknowledged = place.acknowledged.max(Some(step));
         }
     }
 
     /// The step up to which nobody needs anything, of a log that ends at `last`; `None` when everything is needed.
-    pub(super) fn needless(&self, last: Step) -> Option<Step> {
+    pub(in crate::source) fn needless(&self, last: Step) -> Option<Step> {
         self.attached.values().map(|place| place.acknowledged).min().unwrap_or(Some(last)).map(|step| step.min(last))
     }
 
     /// Detaches those that are furthest behind, of a log that ends at `at`, if they may be detached.
-    pub(super) fn detach_last(&mut self, at: Step) -> Vec<String> {
+    pub(in crate::source) fn detach_last(&mut self, at: Step) -> Vec<String> {
         let least = self.attached.values().map(|place| place.acknowledged).min();
         let last = || self.attached.iter().filter(|(_, place)| Some(place.acknowledged) == least);
         if last().any(|(_, place)| place.when_full == WhenFull::Wait) {
@@ -103,11 +103,11 @@ impl Places {
         names
     }
 
-    pub(super) fn attached(&self) -> &BTreeMap<String, Place> {
+    pub(in crate::source) fn attached(&self) -> &BTreeMap<String, Place> {
         &self.attached
     }
 
-    pub(super) fn detached(&self) -> &BTreeMap<String, Detached> {
+    pub(in crate::source) fn detached(&self) -> &BTreeMap<String, Detached> {
         &self.detached
     }
 }

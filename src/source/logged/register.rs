@@ -1,5 +1,5 @@
-//! What a pushed view must not forget beside its steps: which connectors were detached, so that a restart does not attach them
-//! as if they had missed nothing, and which history it is, since a log that lost steps gives their numbers to others.
+//! What a view must not forget beside its steps: which connectors were detached, so that a restart does not attach them as if
+//! they had missed nothing, and which history it is, since a log that lost steps gives their numbers to others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,24 +32,24 @@ struct Form {
 
 /// What stands in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(in crate::source) struct Kept {
     /// The history, where it is not that of the log's beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) history: Option<String>,
+    pub(in crate::source) history: Option<String>,
     /// The connectors that were detached.
-    pub(super) detached: BTreeMap<String, Detached>,
+    pub(in crate::source) detached: BTreeMap<String, Detached>,
 }
 
 /// The file in which they stand; there is none where nobody ever was.
 #[derive(Debug)]
-pub(super) struct Register {
+pub(in crate::source) struct Register {
     path: PathBuf,
     disk: Arc<dyn Disk>,
 }
 
 impl Register {
     /// The file `path`, and what it holds. Corrupt: it holds something else.
-    pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, Kept)> {
+    pub(in crate::source) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, Kept)> {
         let register = Self { path: path.to_path_buf(), disk };
         let read = read_own(path);
         let read = read.map_err(|e| misplaced(path, &e).unwrap_or_else(|| register.failed("read", e)))?;
@@ -65,7 +65,7 @@ impl Register {
     }
 
     /// Replaces what the file holds; it is durable when this returns without an error.
-    pub(super) fn write(&self, kept: &Kept) -> Result<()> {
+    pub(in crate::source) fn write(&self, kept: &Kept) -> Result<()> {
         let text = serde_json::to_vec(&Form { v: VERSION, kept: kept.clone() })
             .map_err(|e| Error::internal("what a view keeps was not encoded").with_source(e))?;
         let written = disk::replace(&*self.disk, &self.path, &text);

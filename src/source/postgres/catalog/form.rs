@@ -1,0 +1,96 @@
+//! What changes a table's values without a row that changes, and so without a word in the server's log.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+/// How a table stands in the catalogs, as far as the values of its rows depend on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Form {
+    /// The table, or its partitions, that hold rows.
+    pub(super) files: Vec<File>,
+    /// The columns.
+    pub(super) columns: Vec<Entry>,
+}
+
+/// Where rows are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct File {
+    /// The number of the table or partition.
+    pub(super) part: u32,
+    /// The file; another one once it was truncated or rewritten.
+    pub(super) file: u32,
+    /// Whether it was a table of its own before it was a partition.
+    pub(super) is_adopted: bool,
+}
+
+/// What the catalogs say of a column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// Its number, its type, and what its declaration adds to that.
+    pub(super) column: (i16, u32, i32),
+    /// Which transaction wrote the entry.
+    pub(super) written: String,
+}
+
+impl Form {
+    /// What happened between this and `later` that the log does not tell; `None` where nothing did.
+    ///
+    /// Files change by TRUNCATE, which the log tells, and by what only moves rows; entries by constraints and defaults. Of a
+    /// statement that makes other values of a column, and keeps its type, both change.
+    pub(crate) fn untold(&self, later: &Self) -> Option<&'static str> {
+        let parts = |form: &Self| form.files.iter().map(|file| file.part).collect::<BTreeSet<_>>();
+        let (before, after) = (parts(self), parts(later));
+        if !before.is_subset(&after) {
+            return Some("a partition of it was detached or dropped, and no row of that is told");
+        }
+        if later.files.iter().any(|file| file.is_adopted && !before.contains(&file.part)) {
+            return Some("a table was attached to it as a partition, and no row of that is told");
+        }
+        let is_moved = |file: &File| later.files.iter().any(|other| other.part == file.part && other.file != file.file);
+        let is_altered = |entry: &Entry| {
+            later.columns.iter().any(|other| other.column == entry.column && other.written != entry.written)
+        };
+        (self.files.iter().any(is_moved) && self.columns.iter().any(is_altered))
+            .then_some("its rows were written anew by ALTER TABLE, and no row of that is told")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(files: &[(u32, u32, bool)], columns: &[(i16, u32, &str)]) -> Form {
+        let file =
+            |(part, file, is_adopted): &(u32, u32, bool)| File { part: *part, file: *file, is_adopted: *is_adopted };
+        let entry = |(number, kind, written): &(i16, u32, &str)| Entry {
+            column: (*number, *kind, -1),
+            written: (*written).into(),
+        };
+        Form { files: files.iter().map(file).collect(), columns: columns.iter().map(entry).collect() }
+    }
+
+    #[test]
+    fn what_the_log_does_not_tell_is_seen_in_the_catalogs() {
+        let before = form(&[(1, 1, false)], &[(1, 23, "7"), (2, 25, "7")]);
+        for (later, expected) in [
+            (before.clone(), None),
+            // TRUNCATE, VACUUM FULL.
+            (form(&[(1, 9, false)], &[(1, 23, "7"), (2, 25, "7")]), None),
+            // SET NOT NULL.
+            (form(&[(1, 1, false)], &[(1, 23, "8"), (2, 25, "7")]), None),
+            // ADD COLUMN with a default that differs from row to row.
+            (form(&[(1, 9, false)], &[(1, 23, "7"), (2, 25, "7"), (3, 23, "8")]), None),
+            // Another type, of which the log tells.
+            (form(&[(1, 9, false)], &[(1, 20, "8"), (2, 25, "7")]), None),
+            (form(&[(1, 9, false)], &[(1, 23, "8"), (2, 25, "7")]), Some("written anew")),
+            (form(&[(1, 1, false), (2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), None),
+            (form(&[(1, 1, false), (2, 2, true)], &[(1, 23, "7"), (2, 25, "7")]), Some("attached")),
+            (form(&[(2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), Some("detached or dropped")),
+        ] {
+            let untold = before.untold(&later);
+            assert_eq!(untold.is_some(), expected.is_some(), "{later:?}: {untold:?}");
+            assert!(untold.unwrap_or_default().contains(expected.unwrap_or_default()), "{untold:?}");
+        }
+    }
+}

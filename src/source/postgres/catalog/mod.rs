@@ -1,0 +1,12 @@
+//! What the server's catalogs say of a table: its columns, what identifies its rows, where they stand.
+
+mod column;
+mod form;
+mod kind;
+mod name;
+mod table;
+
+pub(crate) use column::{Column, Wishes, view_of};
+pub(crate) use form::Form;
+pub(crate) use name::TableName;
+pub(crate) use table::Table;

@@ -1,0 +1,27 @@
+//! Tables of a PostgreSQL server: their rows at a snapshot, and what its log tells after it.
+
+mod assembly;
+mod catalog;
+mod copy;
+mod evidence;
+mod feed;
+mod joining;
+mod kinds;
+mod meeting;
+mod message;
+mod reader;
+mod replication;
+mod rows;
+mod server;
+mod shelf;
+mod storing;
+mod stream;
+mod tls;
+mod turn;
+
+pub(crate) use catalog::TableName;
+pub use feed::{Feed, FeedSettings, TableStanding};
+pub use meeting::WalKept;
+pub use reader::TableSource;
+pub(crate) use server::url_fault;
+pub use shelf::TableSettings;

@@ -1,0 +1,11 @@
+//! Tables of a real PostgreSQL server, delivered by the program.
+
+mod follow;
+mod kills;
+mod lost;
+mod server;
+mod site;
+mod tables;
+mod tls;
+mod types;
+mod untold;

@@ -1,0 +1,129 @@
+//! The program on tables of a server: its configuration, what it made, and what the server has.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::server::{PASSWORD, Postgres};
+use crate::program::{PATIENCE, Ran, Running, wait_until};
+
+/// A directory with a configuration, and with a table for each view.
+pub(super) struct Site {
+    home: TempDir,
+    views: BTreeMap<String, String>,
+}
+
+impl Site {
+    /// One pipeline with these views of tables, each delivered by a connector of these settings.
+    pub(super) fn new(server: &Postgres, views: &[(&str, &str)], settings: &str) -> Self {
+        let home = TempDir::new().unwrap();
+        let views = views.iter().map(|(view, table)| ((*view).to_owned(), (*table).to_owned())).collect();
+        let site = Self { home, views };
+        site.configure(&server.url(), settings);
+        site
+    }
+
+    /// Writes the configuration anew.
+    pub(super) fn configure(&self, url: &str, settings: &str) {
+        let mut text = format!(
+            "config_version = 1\n[server]\nlisten = \"127.0.0.1:0\"\ndata_dir = \"data\"\n\
+             [pipelines.p.source.postgres]\nurl = \"{url}\"\n"
+        );
+        for (view, table) in &self.views {
+            text += &format!(
+                "[pipelines.p.views.{view}]\ntable = '{table}'\n[pipelines.p.views.{view}.connectors.lake]\n\
+                 commit = {{ max_interval = \"20ms\" }}\ndurability = \"none\"\n{settings}\n\
+                 [pipelines.p.views.{view}.connectors.lake.delta]\nuri = \"{view}\"\n"
+            );
+        }
+        fs::write(self.path("cutover.toml"), text).unwrap();
+    }
+
+    /// Follows one table more.
+    pub(super) fn add(&mut self, server: &Postgres, view: &str, table: &str, settings: &str) {
+        self.views.insert(view.to_owned(), table.to_owned());
+        self.configure(&server.url(), settings);
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
+        command.args(args).current_dir(self.home.path());
+        command
+    }
+
+    /// Runs the program until it ends; it says no password.
+    pub(super) fn run(&self, args: &[&str]) -> Ran {
+        let ran = Ran::of(self.command(args).output().unwrap());
+        assert!(!ran.stdout.contains(PASSWORD) && !ran.stderr.contains(PASSWORD), "{}{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    /// Starts the program, which goes on until it is told otherwise.
+    pub(super) fn start(&self) -> Running {
+        Running::start(self.command(&["run"]), tempfile::NamedTempFile::new_in(self.home.path()).unwrap())
+    }
+
+    /// Loads the table of a view anew.
+    pub(super) fn reset(&self, view: &str) -> Ran {
+        self.run(&["reset", &format!("{view}/lake"), "--yes"])
+    }
+
+    /// The rows of a table, each as JSON.
+    pub(super) fn state(&self, view: &str) -> Vec<String> {
+        rows(&self.run(&["state", view]).ended(0, 0).stdout)
+    }
+
+    /// The stamps of a table's versions, in order.
+    pub(super) fn stamps(&self, view: &str) -> Vec<Value> {
+        let stamp = |version: usize| {
+            let text = fs::read_to_string(self.path(&format!("{view}/_delta_log/{version:020}.json"))).ok()?;
+            let info: Value = serde_json::from_str(text.lines().next()?).ok()?;
+            serde_json::from_str(info["commitInfo"]["userMetadata"].as_str()?).ok()
+        };
+        (0..).map_while(stamp).collect()
+    }
+
+    /// How many times a table was loaded.
+    pub(super) fn generation(&self, view: &str) -> u64 {
+        self.stamps(view).iter().filter_map(|stamp| stamp["generation"].as_u64()).max().unwrap_or(0)
+    }
+
+    /// Asserts that the tables have what the server has, and break no rule.
+    pub(super) fn check(&self, server: &Postgres) {
+        for (view, table) in &self.views {
+            assert_eq!(self.state(view), truth(server, table), "{view}");
+            self.run(&["verify", view, "--deep"]).ended(0, 0);
+        }
+    }
+
+    /// Waits until the tables have what the server has.
+    pub(super) fn catch_up(&self, server: &Postgres, running: &Running) {
+        for (view, table) in &self.views {
+            let is_equal = || {
+                let ran = self.run(&["state", view]);
+                ran.code == Some(0) && rows(&ran.stdout) == truth(server, table)
+            };
+            assert!(wait_until(PATIENCE, is_equal), "{view} is not what the server has; said: {}", running.said());
+        }
+    }
+}
+
+/// What the server has of a table.
+fn truth(server: &Postgres, table: &str) -> Vec<String> {
+    rows(&server.sql(&format!("SELECT row_to_json(t) FROM {table} t")))
+}
+
+fn rows(lines: &str) -> Vec<String> {
+    let mut rows: Vec<String> =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap().to_string()).collect();
+    rows.sort();
+    rows
+}
