@@ -20,7 +20,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::catalog::{Column, Table, TableName, Wishes};
 use super::rows::Rows;
 use super::server::{Server, Session};
-use crate::error::{Error, Result, panic_text};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 
 /// How long the table's lock may be waited for.
 const LOCK: &str = "30s";
@@ -73,7 +73,11 @@ impl Copy {
         );
         let open = || async {
             let session = server.connect().await?;
-            session.execute(&begin).await?;
+            session.execute(&begin).await.map_err(|e| match e.kind() {
+                // Who exported it has gone, with the snapshot.
+                ErrorKind::Internal => Error::unavailable(e.message()).with_source(e),
+                _ => e,
+            })?;
             Ok::<_, Error>(session)
         };
         let (witness, sessions) = futures::future::try_join(

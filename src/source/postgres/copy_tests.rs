@@ -3,7 +3,6 @@ use arrow::datatypes::Int32Type;
 
 use super::super::kinds::Kind;
 use super::*;
-use crate::error::ErrorKind;
 
 fn columns() -> [Column; 2] {
     [Column::plain("a", Kind::Int4), Column::plain("b", Kind::Text)]

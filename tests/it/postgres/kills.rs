@@ -38,7 +38,7 @@ fn rows_are_exact_whatever_is_killed() {
     );
     let site = Site::new(&server, &[("a", "a"), ("b", "b"), ("c", "c")], "");
     let mut running = site.start();
-    for round in 0..size("CUTOVER_POSTGRES_KILLS", 6) {
+    for round in 0..size("CUTOVER_POSTGRES_KILLS", 4) {
         let writes = WRITES
             .replace("SEED", &(round * 1000 + 1).to_string())
             .replace("ROUNDS", &(20 + chance.below(200)).to_string());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -108,6 +109,8 @@ impl Site {
     pub(super) fn catch_up(&self, server: &Postgres, running: &Running) {
         for (view, table) in &self.views {
             let is_equal = || {
+                // Looking costs more than waiting.
+                std::thread::park_timeout(Duration::from_millis(100));
                 let ran = self.run(&["state", view]);
                 ran.code == Some(0) && rows(&ran.stdout) == truth(server, table)
             };

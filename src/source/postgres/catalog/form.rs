@@ -27,6 +27,8 @@ pub(super) struct File {
 /// What the catalogs say of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
+    /// Its name, by which the log would tell of another one.
+    pub(super) name: String,
     /// Its number, its type, and what its declaration adds to that.
     pub(super) column: (i16, u32, i32),
     /// Which transaction wrote the entry.
@@ -49,7 +51,8 @@ impl Form {
         }
         let is_moved = |file: &File| later.files.iter().any(|other| other.part == file.part && other.file != file.file);
         let is_altered = |entry: &Entry| {
-            later.columns.iter().any(|other| other.column == entry.column && other.written != entry.written)
+            let is_same = |other: &&Entry| other.column == entry.column && other.name == entry.name;
+            later.columns.iter().filter(is_same).any(|other| other.written != entry.written)
         };
         (self.files.iter().any(is_moved) && self.columns.iter().any(is_altered))
             .then_some("its rows were written anew by ALTER TABLE, and no row of that is told")
@@ -61,9 +64,14 @@ mod tests {
     use super::*;
 
     fn form(files: &[(u32, u32, bool)], columns: &[(i16, u32, &str)]) -> Form {
+        named("v", files, columns)
+    }
+
+    fn named(name: &str, files: &[(u32, u32, bool)], columns: &[(i16, u32, &str)]) -> Form {
         let file =
             |(part, file, is_adopted): &(u32, u32, bool)| File { part: *part, file: *file, is_adopted: *is_adopted };
         let entry = |(number, kind, written): &(i16, u32, &str)| Entry {
+            name: name.into(),
             column: (*number, *kind, -1),
             written: (*written).into(),
         };
@@ -83,6 +91,8 @@ mod tests {
             (form(&[(1, 9, false)], &[(1, 23, "7"), (2, 25, "7"), (3, 23, "8")]), None),
             // Another type, of which the log tells.
             (form(&[(1, 9, false)], &[(1, 20, "8"), (2, 25, "7")]), None),
+            // Another name, and another type of another column.
+            (named("w", &[(1, 9, false)], &[(1, 23, "8"), (2, 20, "8")]), None),
             (form(&[(1, 9, false)], &[(1, 23, "8"), (2, 25, "7")]), Some("written anew")),
             (form(&[(1, 1, false), (2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), None),
             (form(&[(1, 1, false), (2, 2, true)], &[(1, 23, "7"), (2, 25, "7")]), Some("attached")),

@@ -124,7 +124,7 @@ impl Table {
             if row.get::<_, &str>(4).is_empty() {
                 let column = (row.get(1), row.get(2), row.get(3));
                 declared.push((row.get(0), column));
-                form.columns.push(Entry { column, written: row.get(5) });
+                form.columns.push(Entry { name: row.get(0), column, written: row.get(5) });
             }
         }
         let columns = Column::resolve(session, declared, wishes)
