@@ -1,6 +1,7 @@
 //! What transactions do to tables, by snapshots and by changes.
 
 use std::fs;
+use std::time::Duration;
 
 use super::server::Postgres;
 use super::site::Site;
@@ -204,7 +205,11 @@ fn a_full_step_log_holds_the_slot_until_its_connector_goes_on_or_wal_is_limited(
     let mut running = site.start();
     let url = address(&running);
     site.catch_up(&server, &running);
-    let views = || site.run(&["status", "--url", &url, "-o", "json"]).stdout;
+    let views = || {
+        // Looking costs more than waiting.
+        std::thread::park_timeout(Duration::from_millis(100));
+        site.run(&["status", "--url", &url, "-o", "json"]).stdout
+    };
     let fill = |from: u64, text: &str| {
         for round in 0..12 {
             let from = from + round * 1000;
