@@ -200,7 +200,7 @@ fn metadata_retention(metadata: Option<&Metadata>) -> Duration {
 }
 
 /// What a checkpoint of `version` can be held against: an older checkpoint, or the beginning for `Some(None)`.
-fn base(listing: &Listing, version: u64) -> Option<Option<u64>> {
+pub(super) fn base(listing: &Listing, version: u64) -> Option<Option<u64>> {
     let is_whole = |from: u64| listing.versions.range(from..=version).count() as u64 == version - from + 1;
     let older = listing.checkpoints.range(..version).next_back().copied();
     match older {

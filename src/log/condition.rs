@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use object_store::{Error as StoreError, ObjectStoreExt};
 
+use super::compare::base;
 use super::hidden::{HiddenStore, Hides};
 use super::names::LogName;
 use super::{Facts, LAST_CHECKPOINT, Listing, Log, entry, version_path};
@@ -220,7 +221,11 @@ impl Log {
         };
         let Some(with) = told(with.gist(newest).await)? else { return Ok(None) };
         let untrue = |what: String| Some(format!("the checkpoint of version {newest} {what}"));
-        if let Some(without) = told(without.gist(newest).await)? {
+        // Entries may load alone, with protocol and metadata among them, and begin behind files that only the checkpoint names.
+        let plain = Listing { checkpoints: below.into_iter().collect(), ..listing.clone() };
+        if base(&plain, newest).is_some()
+            && let Some(without) = told(without.gist(newest).await)?
+        {
             return Ok(with.difference(&without).and_then(untrue));
         }
         Ok(self.unnamed(listing, newest).await?.and_then(untrue))

@@ -96,10 +96,14 @@ impl Healthy {
         }
         let head = table.head();
         for path in table.paths().difference(&before).chain([&entry(head)]) {
-            let path = object_store::path::Path::parse(path).unwrap();
-            let bytes = table.files[path.as_ref()].clone();
-            self.store.put(&path, bytes.into()).await.unwrap();
+            self.put(&table, path).await;
         }
+    }
+
+    /// Brings a file of `table` to the store.
+    async fn put(&self, table: &Table, path: &str) {
+        let bytes = table.files[path].clone();
+        self.store.put(&object_store::path::Path::parse(path).unwrap(), bytes.into()).await.unwrap();
     }
 
     async fn checkpoint(&self) {
@@ -174,6 +178,24 @@ async fn random_healthy_logs_give_no_alarm_and_one_damage_is_found() {
         damaged += 1;
     }
     eprintln!("{TEST}: {cases} logs without a finding, {damaged} damages found");
+}
+
+#[tokio::test]
+async fn a_cleaned_log_whose_entries_would_load_alone_is_reset_as_it_is() {
+    let (mut healthy, mut chance) = (Healthy::new(1).await, Chance::of(1));
+    let mut table = Table::read(&healthy.store).await;
+    let protocol = table.actions(0).into_iter().find(|action| action.get("protocol").is_some()).unwrap();
+    let (_, mut metadata) = table.metadata().unwrap();
+    metadata["metaData"]["description"] = "a table".into();
+    for version in [table.push("SET TBLPROPERTIES", vec![metadata]), table.push("UPGRADE PROTOCOL", vec![protocol])] {
+        healthy.put(&table, &entry(version)).await;
+    }
+    healthy.append(&mut chance).await;
+    healthy.checkpoint().await;
+    healthy.store.delete(&object_store::path::Path::parse(entry(0)).unwrap()).await.unwrap();
+    healthy.append(&mut chance).await;
+    healthy.reset(&mut chance).await;
+    assert_eq!(Table::read(&healthy.store).await.verify().await.verdict, Verdict::Healthy);
 }
 
 #[test]
