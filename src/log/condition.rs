@@ -222,7 +222,8 @@ impl Log {
         let Some(with) = told(with.gist(newest).await)? else { return Ok(None) };
         let untrue = |what: String| Some(format!("the checkpoint of version {newest} {what}"));
         // Entries may load alone, with protocol and metadata among them, and begin behind files that only the checkpoint names.
-        let plain = Listing { checkpoints: below.into_iter().collect(), ..listing.clone() };
+        let mut plain = listing.clone();
+        plain.checkpoints = below.into_iter().collect();
         if base(&plain, newest).is_some()
             && let Some(without) = told(without.gist(newest).await)?
         {
