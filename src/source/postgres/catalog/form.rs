@@ -39,7 +39,8 @@ impl Form {
     /// What happened between this and `later` that the log does not tell; `None` where nothing did.
     ///
     /// Files change by TRUNCATE, which the log tells, and by what only moves rows; entries by constraints and defaults. Of a
-    /// statement that makes other values of a column, and keeps its type, both change.
+    /// statement that makes other values of a column, and keeps its type, both change. Of a single partition TRUNCATE is not
+    /// told, and its file tells no more than that something was done to it alone.
     pub(crate) fn untold(&self, later: &Self) -> Option<&'static str> {
         let parts = |form: &Self| form.files.iter().map(|file| file.part).collect::<BTreeSet<_>>();
         let (before, after) = (parts(self), parts(later));
@@ -49,12 +50,17 @@ impl Form {
         if later.files.iter().any(|file| file.is_adopted && !before.contains(&file.part)) {
             return Some("a table was attached to it as a partition, and no row of that is told");
         }
-        let is_moved = |file: &File| later.files.iter().any(|other| other.part == file.part && other.file != file.file);
+        let is_moved =
+            |file: &&File| later.files.iter().any(|other| other.part == file.part && other.file != file.file);
+        let moved = self.files.iter().filter(is_moved).count();
+        if moved > 0 && moved < self.files.len() {
+            return Some("a partition of it was emptied or rewritten by itself, and no row of that is told");
+        }
         let is_altered = |entry: &Entry| {
             let is_same = |other: &&Entry| other.column == entry.column && other.name == entry.name;
             later.columns.iter().filter(is_same).any(|other| other.written != entry.written)
         };
-        (self.files.iter().any(is_moved) && self.columns.iter().any(is_altered))
+        (moved > 0 && self.columns.iter().any(is_altered))
             .then_some("its rows were written anew by ALTER TABLE, and no row of that is told")
     }
 }
@@ -98,9 +104,23 @@ mod tests {
             (form(&[(1, 1, false), (2, 2, true)], &[(1, 23, "7"), (2, 25, "7")]), Some("attached")),
             (form(&[(2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), Some("detached or dropped")),
         ] {
-            let untold = before.untold(&later);
-            assert_eq!(untold.is_some(), expected.is_some(), "{later:?}: {untold:?}");
-            assert!(untold.unwrap_or_default().contains(expected.unwrap_or_default()), "{untold:?}");
+            is_untold(&before, &later, expected);
         }
+        let parts = |first, second| form(&[(1, first, false), (2, second, false)], &[(1, 23, "7")]);
+        for (later, expected) in [
+            (parts(1, 2), None),
+            // TRUNCATE of the table, which is told.
+            (parts(8, 9), None),
+            // TRUNCATE, or VACUUM FULL, of a partition.
+            (parts(1, 9), Some("emptied or rewritten by itself")),
+        ] {
+            is_untold(&parts(1, 2), &later, expected);
+        }
+    }
+
+    fn is_untold(before: &Form, later: &Form, expected: Option<&str>) {
+        let untold = before.untold(later);
+        assert_eq!(untold.is_some(), expected.is_some(), "{later:?}: {untold:?}");
+        assert!(untold.unwrap_or_default().contains(expected.unwrap_or_default()), "{untold:?}");
     }
 }
