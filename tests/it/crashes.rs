@@ -127,7 +127,7 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
     };
     let operations = whole.calls.len();
     // All of them, or one in so many.
-    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 8));
+    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 10));
     let offset = chance.below(one_in) as usize;
     let firsts: Vec<Death> = Death::all(operations).skip(offset).step_by(one_in as usize).collect();
     let survived = on_threads(firsts.iter().map(|death| vec![*death]).collect(), survive);
@@ -141,7 +141,7 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
 fn a_second_crash_inside_recovery_loses_and_doubles_nothing() {
     const TEST: &str = "a_second_crash_inside_recovery_loses_and_doubles_nothing";
     let mut chance = Chance::new(TEST);
-    let wanted = size("CUTOVER_SECOND_CRASHES", 24);
+    let wanted = size("CUTOVER_SECOND_CRASHES", 18);
     let operations = on_threads(vec![Vec::new()], survive).remove(0).calls.len();
     let firsts: Vec<Death> = Death::all(operations).collect();
     let mut pairs = Vec::new();

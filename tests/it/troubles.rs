@@ -124,7 +124,7 @@ fn after_any_trouble_of_the_storage_the_work_is_done_or_a_named_error_ends_it() 
         let fitting = calls.iter().filter(|call| (kind.fault)().fits(call.verb));
         cases.extend(fitting.map(|call| Case { trouble, call: call.number }));
     }
-    let (all, wanted) = (cases.len(), size("CUTOVER_TROUBLES", 5 * TROUBLES.len() as u64) as usize);
+    let (all, wanted) = (cases.len(), size("CUTOVER_TROUBLES", 4 * TROUBLES.len() as u64) as usize);
     if wanted < all {
         // So many of each kind.
         let each = wanted.div_ceil(TROUBLES.len());

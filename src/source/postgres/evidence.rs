@@ -52,8 +52,8 @@ pub(super) struct Followed {
     pub(super) columns: Vec<String>,
     /// How the table stood in the catalogs when it was looked at last.
     pub(super) form: Form,
-    /// The number of its membership in the publication, or of a publication of all tables.
-    pub(super) membership_oid: u32,
+    /// Its membership in the publication.
+    pub(super) membership: String,
     /// Up to here the log has every change. The server is told so afterwards.
     pub(super) complete_to: Step,
 }
@@ -293,7 +293,7 @@ mod tests {
                 key: Vec::new(),
                 columns: Vec::new(),
                 form: Form::default(),
-                membership_oid: 2,
+                membership: "2/1".into(),
                 complete_to: step(complete_to),
             };
             evidence.views.insert(name.into(), followed);

@@ -86,8 +86,9 @@ impl Stream {
             key: ready.key.clone(),
             columns: ready.columns(),
             form: ready.table.form.clone(),
-            membership_oid: ready
+            membership: ready
                 .membership
+                .clone()
                 .ok_or_else(|| Error::internal("a table is followed that is not published"))?,
             complete_to: begin,
         };
@@ -185,7 +186,7 @@ pub(super) struct Ready {
     key: Vec<String>,
     view: View,
     /// Its membership in the publication; `None` where it is not in there.
-    pub(super) membership: Option<u32>,
+    pub(super) membership: Option<String>,
     /// After this step all of its changes are told, once it was published.
     published: Step,
 }
@@ -242,11 +243,11 @@ impl Ready {
                 self.table.oid, followed.table_oid
             ));
         }
-        if self.membership != Some(followed.membership_oid) {
-            let entry = self.membership.map_or("no entry".to_owned(), |entry| format!("the entry {entry}"));
+        if self.membership.as_ref() != Some(&followed.membership) {
+            let entry = self.membership.as_ref().map_or("no entry".to_owned(), |entry| format!("the entry {entry}"));
             return lost(format!(
                 "the table {name} is in the publication by {entry}, and was read by {}: what was not told is missing",
-                followed.membership_oid
+                followed.membership
             ));
         }
         if let Some(untold) = followed.form.untold(&self.table.form) {

@@ -144,11 +144,11 @@ impl<'a> Meeting<'a> {
         Ok(point)
     }
 
-    /// Makes sure that the publication tells all of `table`; the number of its membership, and the step after which all of its
+    /// Makes sure that the publication tells all of `table`; its membership, and the step after which all of its
     /// changes are told.
     ///
     /// Refused: it cannot be, with the statement that repairs it.
-    pub(super) async fn publish(&self, table: &Table) -> Result<(u32, Step)> {
+    pub(super) async fn publish(&self, table: &Table) -> Result<(String, Step)> {
         let (publication, name) = (self.quoted(), table.name.quoted());
         let membership = match self.membership(table).await? {
             Some(membership) => Some(membership),
@@ -172,15 +172,17 @@ impl<'a> Meeting<'a> {
         format!("\"{}\"", self.publication.replace('"', "\"\""))
     }
 
-    /// The number of the table's membership in the publication; `None` where it is not in there.
+    /// The table's membership in the publication, which is another one once it was taken out or the publication was altered;
+    /// `None` where it is not in there.
     ///
     /// Refused: the publication does not tell all of it, with the statement that repairs it.
-    pub(super) async fn membership(&self, table: &Table) -> Result<Option<u32>> {
+    pub(super) async fn membership(&self, table: &Table) -> Result<Option<String>> {
         let (quoted, place) = (self.quoted(), self.place());
         let found = self
             .session
             .query(
-                "SELECT oid, puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot
+                "SELECT oid, puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot,
+                    xmin::text
                 FROM pg_catalog.pg_publication WHERE pubname = $1",
                 &[&self.publication],
             )
@@ -189,6 +191,8 @@ impl<'a> Meeting<'a> {
         let Some(row) = found.first() else { return Ok(None) };
         let (oid, has_all, tells_all, is_by_root): (u32, bool, bool, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
+        let written: String = row.get(4);
+        let entry = |oid: u32| Ok(Some(format!("{oid}/{written}")));
         if !tells_all {
             return Err(Error::refused(format!(
                 "{place}: the publication {quoted} leaves kinds of changes out; run ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate')"
@@ -201,7 +205,7 @@ impl<'a> Meeting<'a> {
             )));
         }
         if has_all {
-            return Ok(Some(oid));
+            return entry(oid);
         }
         let filters = if self.version >= WITH_FILTERS { "prqual IS NOT NULL OR prattrs IS NOT NULL" } else { "false" };
         let member =
@@ -210,16 +214,16 @@ impl<'a> Meeting<'a> {
         if let Some(row) = found.first() {
             if row.get(1) {
                 return Err(Error::refused(format!(
-                    "{place}: the publication {quoted} leaves rows or columns of {name} out, so the table would not be equal to it; run ALTER PUBLICATION {quoted} SET TABLE {name}"
+                    "{place}: the publication {quoted} leaves rows or columns of {name} out, so the table would not be equal to it; run ALTER PUBLICATION {quoted} DROP TABLE {name} and ALTER PUBLICATION {quoted} ADD TABLE {name}, then reset its connectors"
                 )));
             }
-            return Ok(Some(row.get(0)));
+            return entry(row.get(0));
         }
         if self.version >= WITH_FILTERS {
             let of_schema = "SELECT n.oid FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
                 WHERE n.pnpubid = $1 AND c.oid = $2";
             if let Some(row) = self.session.query(of_schema, &[&oid, &table.oid]).await?.first() {
-                return Ok(Some(row.get(0)));
+                return entry(row.get(0));
             }
         }
         Ok(None)

@@ -361,7 +361,7 @@ impl Stream {
         for track in &assembly.tracks {
             let Some(followed) = self.known()?.views.get(track.shelf.view()).cloned() else { continue };
             let is_same = match Ready::of(&track.shelf, meeting).await {
-                Ok(ready) => (ready.table.oid, ready.membership) == (followed.table_oid, Some(followed.membership_oid)),
+                Ok(ready) => (ready.table.oid, ready.membership) == (followed.table_oid, Some(followed.membership)),
                 Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
                 Err(_) => false,
             };

@@ -37,6 +37,12 @@ fn rows_that_are_written_anew_are_never_taken_for_the_old_ones() {
     let doubled = "ALTER TABLE t ALTER v TYPE int USING v * 2; INSERT INTO t VALUES (11, 11)";
     is_lost(&server, &site, "t", doubled, "public.t: its rows were written anew by ALTER TABLE");
 
+    let again = "ALTER TABLE t DROP v; ALTER TABLE t ADD v int; INSERT INTO t VALUES (14, 14)";
+    is_lost(&server, &site, "t", again, "a column of it was dropped and made again");
+    let mute = "ALTER PUBLICATION cutover_p SET (publish = 'insert'); UPDATE t SET v = 0;
+        ALTER PUBLICATION cutover_p SET (publish = 'insert, update, delete, truncate'); INSERT INTO t VALUES (15, 15)";
+    is_lost(&server, &site, "t", mute, "is in the publication by the entry");
+
     // Seen by one that follows.
     let running = site.start();
     server.sql("INSERT INTO t VALUES (12, 12)");
@@ -45,7 +51,7 @@ fn rows_that_are_written_anew_are_never_taken_for_the_old_ones() {
     let is_seen = || running.said().contains("its rows were written anew by ALTER TABLE");
     assert!(wait_until(PATIENCE, is_seen), "{}", running.said());
     drop(running);
-    assert_eq!(site.state("t").len(), 12);
+    assert_eq!(site.state("t").len(), 14);
     site.reset("t").ended(0, 0);
     site.check(&server);
 }

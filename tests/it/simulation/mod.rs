@@ -69,7 +69,7 @@ fn told(seed: u64, played: &Played, shown: usize) -> Option<String> {
 fn seeds_of_faults_break_no_rule() {
     let given: Option<u64> = std::env::var("CUTOVER_SEED").ok().map(|text| text.parse().unwrap());
     let first = given.unwrap_or(1);
-    let seeds = size("CUTOVER_SEEDS", 30);
+    let seeds = size("CUTOVER_SEEDS", 25);
     let (mut faults, mut fewest, mut versions, mut fired) = (0, u64::MAX, 0, BTreeMap::new());
     let (mut broken, mut maintained) = (Vec::new(), Sums::default());
     let again = REGRESSIONS.iter().map(|(seed, _)| *seed).filter(|_| given.is_none());

@@ -152,7 +152,7 @@ fn a_disk_that_fails_loses_no_step_that_was_answered() {
     use Trouble::{DirectoryNotSynced, FileNotSynced, NamedWithAnError, NotCreated, NotNamed, NotTruncated, Short};
     let seed = Chance::new(TEST).seed;
     let kinds = [Short, FileNotSynced, DirectoryNotSynced, NamedWithAnError, NotCreated, NotNamed, NotTruncated];
-    let cases = size("CUTOVER_STEP_LOG_FAILURES", 140);
+    let cases = size("CUTOVER_STEP_LOG_FAILURES", 112);
     let (mut wrong, mut cuts, mut fired) = (Vec::new(), 0, BTreeMap::<Trouble, u64>::new());
     for case in 0..cases {
         let mut chance = Chance::of(seed.wrapping_add(case));
@@ -187,7 +187,7 @@ fn a_disk_that_fails_loses_no_step_that_was_answered() {
 fn a_segment_that_did_not_come_into_being_is_never_the_newest_again() {
     const TEST: &str = "a_segment_that_did_not_come_into_being_is_never_the_newest_again";
     let (mut chance, mut wrong) = (Chance::new(TEST), Vec::new());
-    for round in 0..20 {
+    for round in 0..8 {
         let (place, told, fails) = (Place::new(), Arc::new(Told::default()), Arc::new(AtomicBool::new(false)));
         let (of_disk, of_script) = (Arc::clone(&told), Arc::clone(&fails));
         let script = move |_: usize, does: Does| {

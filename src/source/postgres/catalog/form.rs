@@ -56,6 +56,16 @@ impl Form {
         if moved > 0 && moved < self.files.len() {
             return Some("a partition of it was emptied or rewritten by itself, and no row of that is told");
         }
+        let is_replaced = |entry: &Entry| {
+            let ((number, kind, more), name) = (entry.column, &entry.name);
+            let is_there = |other: &Entry| other.name == *name && other.column.0 != number;
+            later.columns.iter().any(|other| is_there(other) && (other.column.1, other.column.2) == (kind, more))
+        };
+        if self.columns.iter().any(is_replaced) {
+            return Some(
+                "a column of it was dropped and made again, or has the name of another, and no row of that is told",
+            );
+        }
         let is_altered = |entry: &Entry| {
             let is_same = |other: &&Entry| other.column == entry.column && other.name == entry.name;
             later.columns.iter().filter(is_same).any(|other| other.written != entry.written)
@@ -105,6 +115,22 @@ mod tests {
             (form(&[(2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), Some("detached or dropped")),
         ] {
             is_untold(&before, &later, expected);
+        }
+        let columns = |all: &[(&str, i16)]| {
+            let entry = |(name, number): &(&str, i16)| Entry {
+                name: (*name).into(),
+                column: (*number, 23, -1),
+                written: "7".into(),
+            };
+            Form { files: Vec::new(), columns: all.iter().map(entry).collect() }
+        };
+        for (later, expected) in [
+            (columns(&[("a", 1), ("c", 2)]), None),
+            (columns(&[("a", 1), ("b", 2), ("c", 3)]), None),
+            (columns(&[("a", 1), ("b", 3)]), Some("dropped and made again")),
+            (columns(&[("b", 1), ("a", 2)]), Some("has the name of another")),
+        ] {
+            is_untold(&columns(&[("a", 1), ("b", 2)]), &later, expected);
         }
         let parts = |first, second| form(&[(1, first, false), (2, second, false)], &[(1, 23, "7")]);
         for (later, expected) in [
