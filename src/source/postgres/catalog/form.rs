@@ -87,7 +87,7 @@ mod tests {
         let file =
             |(part, file, is_adopted): &(u32, u32, bool)| File { part: *part, file: *file, is_adopted: *is_adopted };
         let entry = |(number, kind, written): &(i16, u32, &str)| Entry {
-            name: name.into(),
+            name: format!("{name}{number}"),
             column: (*number, *kind, -1),
             written: (*written).into(),
         };
