@@ -94,6 +94,7 @@ pub mod server;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
+mod state_file;
 pub mod step;
 pub mod steplog;
 mod store;

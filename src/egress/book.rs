@@ -1,6 +1,6 @@
 //! What a stream must not forget: which generation it is, of which source, and how far its client is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,14 +10,13 @@ use twox_hash::XxHash3_64;
 
 use super::chunk::Fault;
 use super::teller::Sent;
-use crate::disk::{self, Disk, misplaced, read_own};
+use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::schema::View;
+use crate::state_file::StateFile;
 use crate::step::Step;
 use crate::strand::Strand;
-
-const VERSION: u64 = 1;
 
 /// A generation, and how far it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,18 +61,10 @@ impl Page {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct Form {
-    v: u64,
-    #[serde(flatten)]
-    page: Page,
-}
-
 /// The durable state of the streams of a view, or of one connector of it; nobody else writes the file.
 #[derive(Debug)]
 pub struct Book {
-    path: PathBuf,
-    disk: Arc<dyn Disk>,
+    file: StateFile<Page>,
     page: watch::Sender<Option<Page>>,
     /// Held by who writes.
     writing: Mutex<()>,
@@ -111,9 +102,10 @@ impl Book {
     ///
     /// Corrupt: it holds something else.
     pub fn open(path: PathBuf, disk: Arc<dyn Disk>) -> Result<Self> {
-        let page = read(&path)?;
+        let removed = ": then its streams begin anew, by a generation that was there before";
+        let (file, page) = StateFile::open(&path, disk, removed)?;
         let (page, session) = (watch::Sender::new(page), watch::Sender::new(0));
-        Ok(Self { path, disk, page, writing: Mutex::default(), session, sent: Arc::default(), open: AtomicU64::new(0) })
+        Ok(Self { file, page, writing: Mutex::default(), session, sent: Arc::default(), open: AtomicU64::new(0) })
     }
 
     /// The current generation, as it changes; `None` before the first one.
@@ -221,22 +213,13 @@ impl Book {
             let _writing = book.writing.lock().unwrap_or_else(PoisonError::into_inner);
             let before = book.current();
             if let Some(page) = change(before.clone())? {
-                book.write(&page)?;
+                book.file.write(&page)?;
                 book.page.send_replace(Some(page.clone()));
                 return Ok(page);
             }
             before.ok_or_else(|| Error::unavailable("the stream has no generation yet; ask again"))
         });
         changed.await.map_err(|e| Error::internal("the book of a stream was not written").with_source(e))?
-    }
-
-    fn write(&self, page: &Page) -> Result<()> {
-        let text = serde_json::to_vec(&Form { v: VERSION, page: page.clone() })
-            .map_err(|e| Error::internal("the book of a stream was not encoded").with_source(e))?;
-        disk::replace(&*self.disk, &self.path, &text).map_err(|e| {
-            let shown = self.path.display();
-            Error::unavailable(format!("{shown} cannot be written; make room, or look at the disk")).with_source(e)
-        })
     }
 }
 
@@ -278,20 +261,6 @@ pub fn other_generation(asked: Generation, current: Generation) -> Fault {
         "generation {asked} is over, or never was: the current one is {current}; ask again without a generation, and begin anew"
     );
     Fault::new("generation_gone", said).with("generation", current.get()).with("asked", asked.get())
-}
-
-fn read(path: &Path) -> Result<Option<Page>> {
-    let shown = path.display();
-    let unread = |e| Error::unavailable(format!("{shown} cannot be read; look at the disk")).with_source(e);
-    let read = read_own(path).map_err(|e| misplaced(path, &e).unwrap_or_else(|| unread(e)))?;
-    let Some(bytes) = read else { return Ok(None) };
-    let damaged = || {
-        Error::corrupt(format!(
-            "{shown} does not hold what it was written with; restore it, or remove it: then its streams begin anew, by a generation that was there before"
-        ))
-    };
-    let form: Form = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
-    if form.v == VERSION { Ok(Some(form.page)) } else { Err(damaged()) }
 }
 
 /// What two views that hold the same rows have in common.

@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
         "strand",
     ],
     &["disk", "store"],
-    &["lines"],
+    &["lines", "state_file"],
     &["events", "files", "ingest", "log", "steplog", "view"],
     &["source"],
     &["egress", "inspect", "sink"],

@@ -1,19 +1,17 @@
 //! What must be known of a server when it is met again, so that another history is never taken for the one that is followed.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::catalog::Form;
 use super::message::Lsn;
-use crate::disk::{self, Disk, misplaced, read_own};
+use crate::disk::Disk;
 use crate::error::{Error, Lost, Result};
+use crate::state_file::StateFile;
 use crate::step::Step;
-
-const VERSION: u64 = 1;
 
 /// Which server and database it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +59,6 @@ pub(super) struct Followed {
 /// What is kept of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Evidence {
-    v: u64,
     /// Where the history was met.
     #[serde(flatten)]
     pub(super) identity: Identity,
@@ -102,16 +99,7 @@ pub(super) struct SeenSlot {
 impl Evidence {
     pub(super) fn new(identity: Identity, slot: &str, publication: &str) -> Self {
         let (slot, publication) = (slot.to_owned(), publication.to_owned());
-        Self {
-            v: VERSION,
-            identity,
-            slot,
-            publication,
-            history: None,
-            told: Step::ZERO,
-            boundary: None,
-            views: BTreeMap::new(),
-        }
+        Self { identity, slot, publication, history: None, told: Step::ZERO, boundary: None, views: BTreeMap::new() }
     }
 
     /// What makes two histories the same: steps are positions in the log of this cluster, on this timeline.
@@ -233,42 +221,13 @@ fn lsn(step: Step) -> Lsn {
 }
 
 /// The file in which evidence stands.
-#[derive(Debug)]
-pub(super) struct EvidenceFile {
-    path: PathBuf,
-    disk: Arc<dyn Disk>,
-}
+pub(super) type EvidenceFile = StateFile<Evidence>;
 
-impl EvidenceFile {
-    /// The file `path`, and what it holds; nothing where nothing was ever followed.
-    ///
-    /// Corrupt: it holds something else.
-    pub(super) fn open(path: &Path, disk: Arc<dyn Disk>) -> Result<(Self, Option<Evidence>)> {
-        let file = Self { path: path.to_path_buf(), disk };
-        let read = read_own(path);
-        let read = read.map_err(|e| misplaced(path, &e).unwrap_or_else(|| file.failed("read", e)))?;
-        let Some(bytes) = read else { return Ok((file, None)) };
-        let damaged = || {
-            Error::corrupt(format!(
-                "{} does not hold what it was written with; restore it, or remove it and reset the pipeline's connectors",
-                path.display()
-            ))
-        };
-        let evidence: Evidence = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
-        if evidence.v == VERSION { Ok((file, Some(evidence))) } else { Err(damaged()) }
-    }
-
-    /// Replaces what the file holds; it is durable when this returns without an error.
-    pub(super) fn write(&self, evidence: &Evidence) -> Result<()> {
-        let text = serde_json::to_vec(evidence)
-            .map_err(|e| Error::internal("what is known of a server was not encoded").with_source(e))?;
-        disk::replace(&*self.disk, &self.path, &text).map_err(|e| self.failed("written", e))
-    }
-
-    fn failed(&self, what: &str, e: io::Error) -> Error {
-        Error::unavailable(format!("{} cannot be {what}; make room, or look at the disk", self.path.display()))
-            .with_source(e)
-    }
+/// The file `path`, and what it holds; nothing where nothing was ever followed.
+///
+/// Corrupt: it holds something else.
+pub(super) fn open_evidence(path: &Path, disk: Arc<dyn Disk>) -> Result<(EvidenceFile, Option<Evidence>)> {
+    StateFile::open(path, disk, " and reset the pipeline's connectors")
 }
 
 #[cfg(test)]
@@ -361,11 +320,11 @@ mod tests {
     fn evidence_is_read_as_it_was_written_and_damage_is_said() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("postgres.json");
-        let (file, none) = EvidenceFile::open(&path, Arc::new(FileSystem)).unwrap();
+        let (file, none) = open_evidence(&path, Arc::new(FileSystem)).unwrap();
         assert_eq!(none, None);
         file.write(&evidence()).unwrap();
-        assert_eq!(EvidenceFile::open(&path, Arc::new(FileSystem)).unwrap().1, Some(evidence()));
+        assert_eq!(open_evidence(&path, Arc::new(FileSystem)).unwrap().1, Some(evidence()));
         std::fs::write(&path, "{").unwrap();
-        assert!(EvidenceFile::open(&path, Arc::new(FileSystem)).unwrap_err().message().contains("restore it"));
+        assert!(open_evidence(&path, Arc::new(FileSystem)).unwrap_err().message().contains("restore it"));
     }
 }
