@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::directory::DataDirectory;
 use super::report::WalReport;
-use super::views::{Standing, keeps_place};
+use super::views::{Standing, with_places};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::disk::FileSystem;
 use crate::error::{Error, Result};
+use crate::source::logged::FULL;
 use crate::source::postgres::{Feed, FeedSettings, TableSettings};
 use crate::steplog::Limits;
 
@@ -47,11 +48,7 @@ fn table(view: &ViewConfig, attached: &[&ConnectorConfig], directory: &DataDirec
         directory: directory.step_log(pipeline, name)?,
         limits: Limits::of(view.step_log_bytes),
         register: directory.register(pipeline, name)?,
-        connectors: attached
-            .iter()
-            .filter(|c| keeps_place(c))
-            .map(|c| (c.name.connector().to_string(), c.when_full))
-            .collect(),
+        connectors: with_places(attached),
     })
 }
 
@@ -65,14 +62,13 @@ pub(super) fn trouble(feed: &Feed, view: &str) -> Option<String> {
 pub(super) fn standing(feed: &Feed, view: &str) -> Option<Standing> {
     let standing = feed.standing(view).ok()?;
     let wal = standing.wal.map(|wal| WalReport { bytes: wal.bytes, status: wal.status });
-    let full = "the step log is full: its connectors must go on first, or it needs a larger max_bytes";
     let last = standing.log.map_or(standing.reached, |log| log.last.max(standing.reached));
     Some(Standing {
         log: standing.log,
         last,
         rows: None,
         connectors: standing.connectors,
-        refusal: standing.away.or_else(|| standing.is_full.then(|| full.to_owned())),
+        refusal: standing.away.or_else(|| standing.is_full.then(|| FULL.to_owned())),
         is_full: standing.is_full,
         backpressure: standing.backpressure,
         wal,

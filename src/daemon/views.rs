@@ -49,6 +49,8 @@ pub enum Pushed {
 /// A view whose changes stand in a step log: open, or the reason why not.
 pub(super) struct LoggedView {
     pub(super) config: ViewConfig,
+    /// The view, where it is pushed.
+    view: Option<View>,
     live: RwLock<Result<Live, String>>,
     telling: Telling,
 }
@@ -58,6 +60,16 @@ enum Live {
     Pushed(LiveView),
     #[cfg(feature = "postgres")]
     Table(Arc<Feed>),
+}
+
+impl Live {
+    fn pushed(&self) -> Option<&LiveView> {
+        match self {
+            Self::Pushed(live) => Some(live),
+            #[cfg(feature = "postgres")]
+            Self::Table(_) => None,
+        }
+    }
 }
 
 /// Where a view stands.
@@ -121,7 +133,7 @@ pub(super) async fn open(
                     teller.view_failed(view, e.message());
                 }
                 let (config, telling) = ((*view).clone(), Telling::default());
-                let view = LoggedView { config, live: RwLock::new(live), telling };
+                let view = LoggedView { config, view: None, live: RwLock::new(live), telling };
                 opened.insert((view.config.pipeline.clone(), view.config.name.clone()), Arc::new(view));
             }
         }
@@ -146,7 +158,7 @@ impl LoggedView {
         });
         let telling = live.as_ref().map_or_else(|_| Telling::default(), |live| teller.view(&config, live.troubles()));
         let live = live.map(Live::Pushed);
-        Ok(Arc::new(Self { config, live: RwLock::new(live), telling }))
+        Ok(Arc::new(Self { config, view: Some(view), live: RwLock::new(live), telling }))
     }
 
     fn failed(&self, why: &str) -> Error {
@@ -162,22 +174,20 @@ impl LoggedView {
         at: At,
         limits: ingest::Limits,
     ) -> Option<Result<Pushed>> {
-        if self.config.source != SourceConfig::Push {
-            return None;
-        }
-        Some(self.pushed(body, format, at, limits).await)
+        let view = self.view.as_ref()?;
+        Some(self.pushed(view, body, format, at, limits).await)
     }
 
     async fn pushed(
         &self,
+        view: &View,
         body: impl Stream<Item = Result<Bytes>>,
         format: Format,
         at: At,
         limits: ingest::Limits,
     ) -> Result<Pushed> {
-        let view = build::view(&self.config)?;
         // What does not decode is the request, and nothing of ours.
-        let operations = ingest::read(body, &view, format, limits).await.map_err(|e| match e.kind() {
+        let operations = ingest::read(body, view, format, limits).await.map_err(|e| match e.kind() {
             ErrorKind::Corrupt => Error::refused(e.message()).with_source(e),
             _ => e,
         })?;
@@ -186,11 +196,8 @@ impl LoggedView {
         let content = u128::from_le_bytes(operations.content().to_bytes());
         let operations = Operations::new(rows, bytes, content, move |current| operations.resolve(|keys| current(keys)));
         let live = self.live.read().await;
-        let live = match live.as_ref().map_err(|why| self.failed(why))? {
-            Live::Pushed(live) => live,
-            #[cfg(feature = "postgres")]
-            Live::Table(_) => return Err(self.failed("it is not pushed")),
-        };
+        let live = live.as_ref().map_err(|why| self.failed(why))?;
+        let live = live.pushed().ok_or_else(|| self.failed("it is not pushed"))?;
         let answer = live.push(operations, at).await?;
         Ok(match answer {
             Answer::Stored(step) => Pushed::Stored { step, is_repeated: false, token: self.token(live, step) },
@@ -249,11 +256,13 @@ impl LoggedView {
     /// Refuses what `config` makes of the view where its rows are kept in other columns, or by another key. One that is not open
     /// may have been moved away.
     pub(super) fn check_columns(&self, config: &ViewConfig) -> Result<()> {
-        let is_pushed = |config: &ViewConfig| config.source == SourceConfig::Push && config.materialized;
-        if !is_pushed(&self.config) || !is_pushed(config) || self.trouble().is_some() {
+        let Some(kept) = self.view.as_ref().filter(|_| self.config.materialized && self.trouble().is_none()) else {
+            return Ok(());
+        };
+        if config.source != SourceConfig::Push || !config.materialized {
             return Ok(());
         }
-        let (kept, wanted) = (build::view(&self.config)?, build::view(config)?);
+        let wanted = build::view(config)?;
         let difference = Difference::between(kept.schema(), wanted.schema());
         let is_same_key = kept.key() == wanted.key();
         if difference.is_empty() && is_same_key {
@@ -291,11 +300,7 @@ impl LoggedView {
 
     /// What a token of `step`, which this view has, must name; of a pushed one.
     pub(super) fn life(&self, step: Step) -> Option<String> {
-        match self.live.try_read().ok()?.as_ref().ok()? {
-            Live::Pushed(live) => Some(live.life(step)),
-            #[cfg(feature = "postgres")]
-            Live::Table(_) => None,
-        }
+        self.live.try_read().ok()?.as_ref().ok()?.pushed().map(|live| live.life(step))
     }
 
     /// Why it is not open, or takes nothing more.
@@ -326,8 +331,14 @@ impl LoggedView {
 }
 
 /// Whether a connector needs the steps after those that it has. One that delivers a snapshot needs only that.
-pub(super) fn keeps_place(config: &ConnectorConfig) -> bool {
+fn keeps_place(config: &ConnectorConfig) -> bool {
     config.mode != Mode::Snapshot
+}
+
+/// Those of `attached` that need the steps after those that they have, each with what is done when the log is full because of it.
+pub(super) fn with_places(attached: &[&ConnectorConfig]) -> Vec<(String, WhenFull)> {
+    let kept = attached.iter().filter(|config| keeps_place(config));
+    kept.map(|config| (config.name.connector().to_string(), config.when_full)).collect()
 }
 
 async fn opened(
@@ -344,11 +355,7 @@ async fn opened(
         store: if config.materialized { Some(directory.rows(pipeline, name)?) } else { None },
         limits: Limits::of(config.step_log_bytes),
         register: directory.register(pipeline, name)?,
-        connectors: attached
-            .iter()
-            .filter(|c| keeps_place(c))
-            .map(|c| (c.name.connector().to_string(), c.when_full))
-            .collect::<Vec<(String, WhenFull)>>(),
+        connectors: with_places(attached),
     };
     let world = world.clone();
     tokio::task::spawn_blocking(move || LiveView::open(settings, Arc::new(FileSystem), &world))

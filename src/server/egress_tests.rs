@@ -34,6 +34,16 @@ impl Lines {
         }
     }
 
+    /// The line that says that a snapshot has ended, once those before it came.
+    async fn end_of_snapshot(&mut self) -> Value {
+        loop {
+            let line = self.next().await.expect("a snapshot ends");
+            if line["mark"] == "end" {
+                return line;
+            }
+        }
+    }
+
     async fn any(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.held.iter().position(|byte| *byte == b'\n') {
@@ -482,12 +492,7 @@ async fn what_a_client_says_to_have_is_taken_while_its_connector_is_paused() {
     let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
     served.push("", &insert(1)).await;
     let mut lines = Lines::open(&served, "&connector=app").await;
-    let end = loop {
-        let line = lines.next().await.unwrap();
-        if line["mark"] == "end" {
-            break line;
-        }
-    };
+    let end = lines.end_of_snapshot().await;
     let g = &end["generation"];
     served.push("", &insert(2)).await;
     let last = lines.has(json!({"from": 1, "to": 2})).await;
@@ -512,12 +517,7 @@ async fn a_connectors_client_is_shown_as_one_and_what_happens_to_it_is_told() {
     let served = with_client(Bounds::default(), Mode::SnapshotAndFollow).await;
     served.push("", &insert(1)).await;
     let mut lines = Lines::open(&served, "&connector=app").await;
-    let end = loop {
-        let line = lines.next().await.unwrap();
-        if line["mark"] == "end" {
-            break line;
-        }
-    };
+    let end = lines.end_of_snapshot().await;
     let g = end["generation"].as_u64().unwrap();
     let report = app_until(&served, "what was sent", |report| report["sent_step"] == 1).await;
     assert_eq!(

@@ -6,6 +6,9 @@ use std::fmt;
 use super::register::Detached;
 use crate::step::Step;
 
+/// What is said while nothing comes into a log.
+pub const FULL: &str = "the step log is full: its connectors must go on first, or it needs a larger max_bytes";
+
 /// What becomes of pushes when the step log is full because of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {

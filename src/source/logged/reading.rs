@@ -12,6 +12,9 @@ use super::Detached;
 /// What an answer has at most, but for a single step that has more: the bytes of its steps on disk.
 pub(in crate::source) const ANSWER_BYTES: u64 = 4 << 20;
 
+/// The same where many read at once, each at its own pace.
+pub(in crate::source) const SMALL_ANSWER_BYTES: u64 = 256 << 10;
+
 /// Where in a log the last answer ended, so that the next one goes on there.
 #[derive(Debug, Default)]
 pub(in crate::source) struct Reading {
@@ -96,6 +99,16 @@ fn read<T>(
         Found::Changes(changes.at_position(format!("step {to}")))
     });
     Ok((found, (!is_past).then_some(reader)))
+}
+
+/// Unavailable: the log of the view `view` let go of what follows a snapshot of `step`.
+pub(in crate::source) fn check_held(view: &str, log: &StepLog, step: Step) -> Result<()> {
+    if log.stand().earliest > step {
+        return Err(Error::unavailable(format!(
+            "view {view}: the step log let go of steps after the snapshot of step {step} before it was read; take another"
+        )));
+    }
+    Ok(())
 }
 
 /// That the log of the view `view` holds nothing of what follows step `after` for `connector`, which may have been `detached`;

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::evidence::EvidenceFile;
+use super::evidence::open_evidence;
 use super::meeting::WalKept;
 use super::reader::TableSource;
 use super::server::Server;
@@ -144,7 +144,7 @@ impl Feed {
     pub async fn open(settings: FeedSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
         let FeedSettings { url, slot, publication, max_wal, evidence, tables } = settings;
         let server = Server::new(&url, Arc::clone(&world.clock))?;
-        let (file, evidence) = EvidenceFile::open(&evidence, Arc::clone(&disk))?;
+        let (file, evidence) = open_evidence(&evidence, Arc::clone(&disk))?;
         let shelf = |table| Shelf::new(table, Arc::clone(&disk), Arc::clone(&world.ids)).map(Arc::new);
         let shelves = tables.into_iter().map(shelf).collect::<Result<Vec<_>>>()?;
         let fingerprint = evidence.as_ref().map(|evidence| evidence.fingerprint().into());
@@ -263,17 +263,4 @@ impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Feed").field("slot", &self.shared.slot).finish_non_exhaustive()
     }
-}
-
-/// Asks the one who writes.
-pub(super) async fn ask(
-    shared: &Shared,
-    requests: &mpsc::WeakSender<Request>,
-    request: impl FnOnce(oneshot::Sender<Result<()>>) -> Request,
-) -> Result<()> {
-    let (reply, answer) = oneshot::channel();
-    let requests = requests.upgrade().ok_or_else(|| shared.ended())?;
-    requests.send(request(reply)).await.map_err(|_| shared.ended())?;
-    drop(requests);
-    answer.await.map_err(|_| shared.ended())?
 }

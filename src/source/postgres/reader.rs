@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::catalog::view_of;
 use super::copy::Copy;
-use super::feed::{Contact, Shared, ask};
+use super::feed::{Contact, Shared};
 use super::meeting::{flushed, step};
 use super::message::Lsn;
 use super::replication::Replication;
@@ -24,14 +24,12 @@ use crate::continuity::stamp::{COLUMN_OP, COLUMN_STEP};
 use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
-use crate::source::logged::{ANSWER_BYTES, Found, Reading, gone};
+use crate::source::logged::{ANSWER_BYTES, Found, Reading, SMALL_ANSWER_BYTES, ask, check_held, gone};
 use crate::source::rows::behind;
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::{Step, StepRange};
 use crate::steplog::{StepLog, Stored};
 
-/// What an answer has at most where many read at once, each at its own pace; see [`ANSWER_BYTES`].
-const SMALL_ANSWER_BYTES: u64 = 256 << 10;
 /// How many connections read a snapshot.
 const CONNECTIONS: usize = 4;
 /// How often a snapshot is taken again when its table changed meanwhile.
@@ -225,13 +223,7 @@ impl TableSource {
                 return Ok(());
             }
             shelf.take_back(&connector)?;
-            if shelf.log()?.stand().earliest > step {
-                return Err(Error::unavailable(format!(
-                    "view {}: the step log let go of steps after the snapshot of step {step} before it was read; take another",
-                    shelf.view()
-                )));
-            }
-            Ok(())
+            check_held(shelf.view(), &*shelf.log()?, step)
         };
         behind(taken_back, rows)
     }
@@ -338,7 +330,7 @@ impl Source for TableSource {
             || self.shelf.state.borrow().trouble.is_some();
         if is_lost {
             let view = self.shelf.view().to_owned();
-            ask(&self.shared, &self.requests, |reply| Request::Renew(view, reply)).await?;
+            ask(&self.requests, |reply| Request::Renew(view, reply), || self.shared.ended()).await?;
         }
         if let Some(fingerprint) = self.shared.told.borrow().fingerprint.clone() {
             self.fingerprint = fingerprint;

@@ -12,7 +12,7 @@ use crate::clock::Ids;
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::schema::View;
-use crate::source::logged::{Kept, Places, Register, WhenFull};
+use crate::source::logged::{Kept, Places, Register, WhenFull, open_register};
 use crate::source::rows::blocking;
 use crate::step::Step;
 use crate::steplog::{Limits, StepLog};
@@ -101,7 +101,7 @@ impl Shelf {
     /// Config: the table's name is none.
     pub(super) fn new(settings: TableSettings, disk: Arc<dyn Disk>, ids: Arc<Ids>) -> Result<Self> {
         let name = TableName::parse(&settings.table)?;
-        let (register, kept) = Register::open(&settings.register, Arc::clone(&disk))?;
+        let (register, kept) = open_register(&settings.register, Arc::clone(&disk))?;
         let mut places = Places::new(kept.detached);
         settings.connectors.iter().for_each(|(name, when_full)| places.attach(name, *when_full));
         let (state, places) = (watch::Sender::new(State::default()), watch::Sender::new(places));

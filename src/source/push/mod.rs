@@ -30,7 +30,7 @@ use crate::clock::{Clock, World};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::schema::View;
-use crate::source::logged::{Detached, Place, Places, Register, WhenFull};
+use crate::source::logged::{Detached, Place, Places, WhenFull, open_register};
 use crate::step::Step;
 use crate::steplog::{self, Answer, At, Limits, StepLog};
 use crate::view::{Pinned, Pins, ViewStore};
@@ -137,7 +137,7 @@ impl LiveView {
     pub fn open(settings: PushSettings, disk: Arc<dyn Disk>, world: &World) -> Result<Self> {
         let PushSettings { view, log: directory, store, limits, register, connectors } = settings;
         let (log, _) = StepLog::open(&directory, Step::ZERO, limits, Arc::clone(&disk), &world.ids)?;
-        let (register, kept) = Register::open(&register, disk)?;
+        let (register, kept) = open_register(&register, disk)?;
         let store = store.map(|path| owner::opened(&path, &view, &log)).transpose()?;
         let pins = store.as_ref().map(|store| store.pins().clone());
         let history = kept.history.clone().unwrap_or_else(|| log.id().simple().to_string());

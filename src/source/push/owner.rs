@@ -12,7 +12,7 @@ use super::operations::{Operations, check};
 use super::{Shared, Told};
 use crate::error::{Error, ErrorKind, Lost, Result, guarded};
 use crate::schema::View;
-use crate::source::logged::{Kept, Places, Register, WhenFull};
+use crate::source::logged::{FULL, Kept, Places, Register, WhenFull};
 use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
 use crate::view::{Effect, Staging, ViewStore};
@@ -295,8 +295,7 @@ impl Owner {
         self.told.send_modify(|told| match answer {
             Ok(Answer::Full { bytes, .. }) => {
                 told.full_at = Some(*bytes);
-                let said = "the step log is full: its connectors must go on first, or it needs a larger max_bytes";
-                told.refusal = Some(said.to_owned());
+                told.refusal = Some(FULL.to_owned());
                 told.full_since.get_or_insert(now);
             }
             Ok(_) => {}

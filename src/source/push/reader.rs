@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::Shared;
 use super::owner::Request;
@@ -14,15 +14,13 @@ use crate::continuity::columns::Difference;
 use crate::error::{Error, Result};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
-use crate::source::logged::{ANSWER_BYTES, Found, Reading, gone};
+use crate::source::logged::{ANSWER_BYTES, Found, Reading, SMALL_ANSWER_BYTES, ask, check_held, gone};
 use crate::source::rows::{behind, blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 use crate::strand::Strands;
 use crate::view::Pinned;
 
-/// What an answer has at most where many read at once, each at its own pace; see [`ANSWER_BYTES`].
-const SMALL_ANSWER_BYTES: u64 = 256 << 10;
 /// How many steps those who share pinned rows may be behind at the beginning.
 const SHARED_STEPS: u64 = 100;
 
@@ -105,29 +103,11 @@ impl PushSource {
             if !shared.told.borrow().places.detached().contains_key(&connector) {
                 return Ok(());
             }
-            ask(&shared, &requests, |reply| Request::TakeBack(connector, reply)).await?;
-            if shared.log.stand().earliest > step {
-                return Err(Error::unavailable(format!(
-                    "view {}: the step log let go of steps after the snapshot of step {step} before it was read; take another",
-                    shared.view.name()
-                )));
-            }
-            Ok(())
+            ask(&requests, |reply| Request::TakeBack(connector, reply), || shared.ended()).await?;
+            check_held(shared.view.name(), &shared.log, step)
         };
         behind(taken_back, rows)
     }
-}
-
-async fn ask(
-    shared: &Shared,
-    requests: &mpsc::WeakSender<Request>,
-    request: impl FnOnce(oneshot::Sender<Result<()>>) -> Request,
-) -> Result<()> {
-    let (reply, answer) = oneshot::channel();
-    let requests = requests.upgrade().ok_or_else(|| shared.ended())?;
-    requests.send(request(reply)).await.map_err(|_| shared.ended())?;
-    drop(requests);
-    answer.await.map_err(|_| shared.ended())?
 }
 
 impl std::fmt::Debug for PushSource {
@@ -228,11 +208,11 @@ impl Source for PushSource {
 
     async fn lost(&mut self, step: Step) -> Result<()> {
         let Some(connector) = self.connector.clone() else { return Ok(()) };
-        ask(&self.shared, &self.requests, |reply| Request::Lost(connector, step, reply)).await
+        ask(&self.requests, |reply| Request::Lost(connector, step, reply), || self.shared.ended()).await
     }
 
     async fn acknowledge(&mut self, step: Step) -> Result<()> {
         let Some(connector) = self.connector.clone() else { return Ok(()) };
-        ask(&self.shared, &self.requests, |reply| Request::Acknowledge(connector, step, reply)).await
+        ask(&self.requests, |reply| Request::Acknowledge(connector, step, reply), || self.shared.ended()).await
     }
 }
