@@ -231,11 +231,15 @@ fn health(health: Health) -> &'static str {
 }
 
 fn lag(connector: &ConnectorReport) -> String {
-    let Some(steps) = connector.lag_steps else { return "-".to_string() };
-    let behind = connector.lag_seconds.filter(|s| steps > 0 && *s >= 1.0);
-    let behind = behind.and_then(|s| Duration::try_from_secs_f64(s).ok());
-    let behind = behind.map(|time| format!(", {}", text::duration(time))).unwrap_or_default();
-    if steps == 0 { "none".to_string() } else { format!("{} steps{behind}", text::grouped(steps)) }
+    let behind = connector.lag_seconds.filter(|s| *s >= 1.0).and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let behind = behind.map(text::duration);
+    match (connector.lag_steps, behind) {
+        (Some(0), _) => "none".to_string(),
+        (Some(steps), None) => format!("{} steps", text::grouped(steps)),
+        (Some(steps), Some(behind)) => format!("{} steps, {behind}", text::grouped(steps)),
+        (None, Some(behind)) => behind.to_string(),
+        (None, None) => "-".to_string(),
+    }
 }
 
 /// What is to be said of a connector beside its line.

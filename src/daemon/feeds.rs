@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::directory::DataDirectory;
 use super::report::WalReport;
-use super::views::{Standing, with_places};
+use super::views::{Numbering, Standing, with_places};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
 use crate::disk::FileSystem;
@@ -66,6 +66,7 @@ pub(super) fn standing(feed: &Feed, view: &str) -> Option<Standing> {
     Some(Standing {
         log: standing.log,
         last,
+        numbering: Numbering::Positions,
         rows: None,
         connectors: standing.connectors,
         refusal: standing.away.or_else(|| standing.is_full.then(|| FULL.to_owned())),

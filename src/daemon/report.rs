@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::member::patience;
-use super::views::LoggedView;
+use super::views::{Behind, LoggedView};
 use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
@@ -192,7 +192,8 @@ pub struct ConnectorReport {
     pub last_step: Option<u64>,
     /// The last step that the source has, as far as it is known.
     pub source_step: Option<u64>,
-    /// How many steps that is behind.
+    /// How many steps that is behind, where steps are counted: of a table of a PostgreSQL database, whose steps are positions in the
+    /// server's log, 0 or nothing.
     pub lag_steps: Option<u64>,
     /// For how long it has been behind without a commit, in seconds, as far as anybody looked.
     pub lag_seconds: Option<f64>,
@@ -294,17 +295,20 @@ impl ConnectorReport {
         let standing = pushed.and_then(LoggedView::standing);
         let source_step = standing.as_ref().map(|s| s.last);
         let is_due = status.phase != Phase::Completed;
-        let lag_steps = source_step
-            .filter(|_| is_due)
-            .map(|source| source.get().saturating_sub(status.last_step.map_or(0, Step::get)));
-        let (behind, still) = lag.look(lag_steps.is_some_and(|steps| steps > 0), status.last_step, now);
+        let distance = standing.as_ref().filter(|_| is_due).map(|standing| standing.behind(status.last_step));
+        let lag_steps = distance.and_then(|distance| match distance {
+            Behind::Steps(steps) => Some(steps),
+            Behind::Somewhat => None,
+        });
+        let is_behind = distance.is_some_and(|distance| distance != Behind::Steps(0));
+        let (behind, still) = lag.look(is_behind, status.last_step, now);
         let pace = status.pace(now);
         let snapshot = status.snapshot.as_ref().filter(|_| status.phase == Phase::Snapshotting);
         let place = standing.as_ref().and_then(|s| s.connectors.get(config.name.connector()));
         let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
         let counts = status.tally.counts();
         let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
-        let stuck = || is_stuck.then(|| TroubleReport::stuck(&config.destination, lag_steps.unwrap_or(0), still));
+        let stuck = || is_stuck.then(|| TroubleReport::stuck(&config.destination, lag_steps, still));
         Self {
             health,
             state: status.phase.to_string(),
@@ -316,7 +320,7 @@ impl ConnectorReport {
             last_step: status.last_step.map(Step::get),
             source_step: source_step.map(Step::get),
             lag_steps,
-            lag_seconds: lag_steps.map(|_| behind.as_secs_f64()),
+            lag_seconds: distance.map(|_| behind.as_secs_f64()),
             snapshot: snapshot.map(|progress| SnapshotReport {
                 step: status.snapshot_step.map(Step::get),
                 rows: progress.rows(),
@@ -406,16 +410,17 @@ impl ConnectorReport {
 
 impl TroubleReport {
     /// Of one that does not move although there is no error.
-    fn stuck(destination: &Destination, steps: u64, still: Duration) -> Self {
+    fn stuck(destination: &Destination, steps: Option<u64>, still: Duration) -> Self {
         let still = duration(still);
+        let steps = steps.map_or("steps".to_owned(), |steps| format!("{steps} steps"));
         let (reason, next_action) = match destination {
             Destination::Delta(_) => (
-                format!("the table got no commit for {still}, and lacks {steps} steps"),
+                format!("the table got no commit for {still}, and lacks {steps}"),
                 "look at the log and at the storage; resume the connector, or start the program anew",
             ),
             Destination::Http => (
                 format!(
-                    "the client has said nothing for {still}, and lacks {steps} steps, which the step log keeps for it"
+                    "the client has said nothing for {still}, and lacks {steps}, which the step log keeps for it"
                 ),
                 "look whether the client runs, and whether it says what it has: by acknowledge, or when it resumes",
             ),
@@ -457,7 +462,7 @@ mod tests {
 
     #[test]
     fn one_that_does_not_move_says_so_and_what_helps() {
-        let client = TroubleReport::stuck(&Destination::Http, 7, Duration::from_secs(75));
+        let client = TroubleReport::stuck(&Destination::Http, Some(7), Duration::from_secs(75));
         assert_eq!(client.code, "behind");
         for (said, word) in
             [(&client.reason, "client"), (&client.reason, "7 steps"), (&client.next_action, "acknowledge")]

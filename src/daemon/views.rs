@@ -79,6 +79,8 @@ pub(super) struct Standing {
     pub(super) log: Option<steplog::Stand>,
     /// The last step up to which everything is there.
     pub(super) last: Step,
+    /// Whether each step is the one after the one before, so that their numbers count them.
+    pub(super) numbering: Numbering,
     /// The number of rows, where they are kept.
     pub(super) rows: Option<u64>,
     /// The attached connectors.
@@ -91,6 +93,38 @@ pub(super) struct Standing {
     pub(super) backpressure: Duration,
     /// What its server keeps for it.
     pub(super) wal: Option<WalReport>,
+}
+
+/// What the distance between two steps says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbering {
+    /// How many steps there are.
+    Dense,
+    /// Nothing: they are positions in a server's log, which holds much else.
+    Positions,
+}
+
+/// How far somebody is behind a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// By as many steps; none: it has everything.
+    Steps(u64),
+    /// By some.
+    Somewhat,
+}
+
+impl Standing {
+    /// How far somebody is behind who has everything up to `step`.
+    pub(super) fn behind(&self, step: Option<Step>) -> Behind {
+        match self.numbering {
+            Numbering::Dense => Behind::Steps(self.last.get().saturating_sub(step.map_or(0, Step::get))),
+            // What changed no row of the view is nothing to wait for.
+            Numbering::Positions if step.is_some() && self.log.is_none_or(|log| Some(log.last) <= step) => {
+                Behind::Steps(0)
+            }
+            Numbering::Positions => Behind::Somewhat,
+        }
+    }
 }
 
 /// Views by pipeline and name.
@@ -291,7 +325,8 @@ impl LoggedView {
             Live::Pushed(live) => {
                 let push::Standing { log, rows, connectors, refusal, is_full, backpressure, .. } = live.standing();
                 let last = log.last;
-                Some(Standing { log: Some(log), last, rows, connectors, refusal, is_full, backpressure, wal: None })
+                let numbering = Numbering::Dense;
+                Some(Standing { log: Some(log), last, numbering, rows, connectors, refusal, is_full, backpressure, wal: None })
             }
             #[cfg(feature = "postgres")]
             Live::Table(feed) => feeds::standing(feed, &self.config.name),

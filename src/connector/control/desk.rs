@@ -54,7 +54,7 @@ pub(super) enum Look {
     /// What a reset would do.
     Preview(ResetRequest, oneshot::Sender<Result<ResetPreview, Refusal>>),
     /// Which generation the table has, for a reset that expects one.
-    Reset(ResetRequest, oneshot::Sender<Result<Accepted, Refusal>>),
+    Reset(ResetRequest, Option<Generation>, oneshot::Sender<Result<Accepted, Refusal>>),
 }
 
 impl Look {
@@ -62,7 +62,7 @@ impl Look {
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Self::Preview(_, reply) => reply.is_closed(),
-            Self::Reset(_, reply) => reply.is_closed(),
+            Self::Reset(_, _, reply) => reply.is_closed(),
         }
     }
 }
@@ -113,7 +113,7 @@ impl Desk {
     /// Answers `command`; breaks when what the connector is doing must be left for it.
     pub(super) fn answer(&mut self, command: Command, doing: Doing) -> ControlFlow<()> {
         match command {
-            Command::Reset(request, reply) => return self.reset(request, reply, doing),
+            Command::Reset(request, seen, reply) => return self.reset(request, seen, reply, doing),
             Command::Preview(request, reply) => return self.preview(request, reply, doing),
             Command::Cancel { id, who, reply } => {
                 let cancelled = self.cancel(&id, &who);
@@ -160,6 +160,7 @@ impl Desk {
     fn reset(
         &mut self,
         request: ResetRequest,
+        seen: Option<Generation>,
         reply: oneshot::Sender<Result<Accepted, Refusal>>,
         doing: Doing,
     ) -> ControlFlow<()> {
@@ -171,24 +172,26 @@ impl Desk {
                 return Continue(());
             }
             // Whether there is no table, or it was not looked at, a look tells.
-            self.looks.push_back(Look::Reset(request, reply));
+            self.looks.push_back(Look::Reset(request, seen, reply));
             return if matches!(doing, Doing::Looking | Doing::Delivering) { Continue(()) } else { Break(()) };
         }
-        let accepted = self.accept(request, generation);
+        let accepted = self.accept(request, seen, generation);
         let is_begun = matches!(accepted, Ok(Accepted { is_new: true, .. }));
         respond(reply, accepted);
         if is_begun && doing != Doing::Looking { Break(()) } else { Continue(()) }
     }
 
-    /// Writes a reset down, unless one that was accepted before is what the call wants. `generation` is the table's.
+    /// Writes a reset down, unless one that was accepted before is what the call wants. `seen` is the generation that was shown
+    /// when it was asked for, and `generation` the table's.
     pub(super) fn accept(
         &mut self,
         request: ResetRequest,
+        seen: Option<Generation>,
         generation: Option<Generation>,
     ) -> Result<Accepted, Refusal> {
         check_lengths(&request)?;
         let now = self.journal.now();
-        if let Some(earlier) = self.earlier(&request, generation, now) {
+        if let Some(earlier) = self.earlier(&request, seen, generation) {
             let (id, keys) = (earlier.id.clone(), earlier.keys);
             self.join(&id, keys, request.key)?;
             return Ok(Accepted { id, is_new: false });
@@ -209,19 +212,27 @@ impl Desk {
     }
 
     /// The reset that such a call gets instead of another one.
-    fn earlier(&self, request: &ResetRequest, generation: Option<Generation>, now: Duration) -> Option<&ResetRecord> {
+    fn earlier(
+        &self,
+        request: &ResetRequest,
+        seen: Option<Generation>,
+        generation: Option<Generation>,
+    ) -> Option<&ResetRecord> {
         let book = self.journal.book();
         if let Some(keyed) = request.key.as_deref().and_then(|key| book.keyed(key)) {
             return Some(keyed);
         }
         let last = book.resets().next_back()?;
-        let is_recent = now.saturating_sub(last.accepted_at) < self.settings.backoff.initial;
-        let is_own = last.trigger == Trigger::Asked && last.who == request.who;
         let is_unfinished = last.state.is_unfinished();
         let is_wanted = request.expected_generation.is_none_or(|expected| {
             last.expected_generation == Some(expected) || (is_unfinished && generation == Some(expected))
         });
-        let is_answer = is_unfinished || (is_own && is_recent && matches!(last.state, ResetState::Committed(_)));
+        // One that was asked for before the reset ended, and came to be read after it.
+        let is_overtaken = match &last.state {
+            ResetState::Committed(reloaded) => seen.is_some_and(|seen| seen < reloaded.generation),
+            _ => false,
+        };
+        let is_answer = is_unfinished || (last.trigger == Trigger::Asked && is_overtaken);
         Some(last).filter(|_| is_answer && is_wanted)
     }
 

@@ -160,7 +160,8 @@ type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// What the task is asked.
 pub(in crate::connector) enum Command {
-    Reset(ResetRequest, Reply<Accepted>),
+    /// With the generation that was shown when it was asked for.
+    Reset(ResetRequest, Option<Generation>, Reply<Accepted>),
     Preview(ResetRequest, Reply<ResetPreview>),
     Cancel {
         id: String,
@@ -257,7 +258,8 @@ impl Handle {
     /// It is carried out whatever state the connector is in: a paused one rests again afterwards, and a fenced one takes the
     /// table back from the other writer.
     pub async fn reset(&self, request: ResetRequest) -> Result<Accepted, Refusal> {
-        self.ask(|reply| Command::Reset(request, reply)).await
+        let seen = self.status.borrow().generation;
+        self.ask(|reply| Command::Reset(request, seen, reply)).await
     }
 
     /// What such a reset would do, or why it would be refused (`dry_run`). Nothing is written, to the journal neither;

@@ -345,11 +345,11 @@ impl Task {
 
     async fn answer_look(&mut self, look: Look) {
         match look {
-            Look::Reset(request, reply) => {
+            Look::Reset(request, shown, reply) => {
                 let seen = guarded(self.work.see());
                 let answer = match attend(&mut self.desk, &mut self.commands, Doing::Looking, seen).await {
                     None => Err(Refusal::Stopped),
-                    Some(Ok(generation)) => self.desk.accept(request, generation),
+                    Some(Ok(generation)) => self.desk.accept(request, shown, generation),
                     Some(Err(stopped)) => Err(Refusal::Failed(self.looked(stopped))),
                 };
                 let _ = reply.send(answer);

@@ -29,6 +29,7 @@ pub(super) fn id(report: &ConnectorReport) -> String {
 pub(super) fn moves(report: &ConnectorReport) -> bool {
     report.snapshot.is_some()
         || report.lag_steps.is_some_and(|lag| lag > 0)
+        || report.lag_seconds.is_some_and(|lag| lag > 0.0)
         || is(report, &[Phase::Retrying, Phase::Starting])
 }
 
@@ -182,8 +183,9 @@ fn age(report: &ConnectorReport) -> String {
         (Some(0), _) => "up to date".to_owned(),
         (Some(steps), Some(behind)) => format!("{} steps and {} behind", grouped(steps), duration(behind)),
         (Some(steps), None) => format!("{} steps behind", grouped(steps)),
-        (None, _) if is(report, &[Phase::Following, Phase::Completed]) => "all that the source has".to_owned(),
-        (None, _) => "behind its source".to_owned(),
+        (None, Some(behind)) => format!("{} behind", duration(behind)),
+        (None, None) if is(report, &[Phase::Following, Phase::Completed]) => "all that the source has".to_owned(),
+        (None, None) => "behind its source".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Makes steps of what a slot tells: one transaction is one step.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringBuilder};
@@ -14,16 +14,19 @@ use super::server::Session;
 use super::shelf::Shelf;
 use super::turn::Note;
 use crate::change::Op;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::schema::View;
 use crate::step::Step;
 
 /// What a batch of a step holds at most, but for its last row, in bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Which of a table's columns were added and have a value in rows that nothing was told of.
-const EMPTY: &str = "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = ANY($2)
-    AND attnum > 0 AND NOT attisdropped AND NOT attnotnull AND NOT atthasdef AND NOT atthasmissing";
+/// Which of a table's columns were added and have no value in rows that nothing was told of, in any of its partitions.
+const EMPTY: &str = "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = ANY($1) AND attname = ANY($2)
+    AND attnum > 0 AND NOT attisdropped
+    GROUP BY attname HAVING bool_and(NOT attnotnull AND NOT atthasdef AND NOT atthasmissing)";
+/// How many transactions are remembered that emptied a table.
+const EMPTYINGS: usize = 64;
 
 /// A table whose transactions are gathered.
 pub(super) struct Track {
@@ -39,8 +42,8 @@ pub(super) struct Track {
     pub(super) known: Vec<String>,
     /// How the table stood in the catalogs when it was looked at last.
     pub(super) form: Form,
-    /// What happened to it since its last rows that the log does not tell.
-    untold: Option<String>,
+    /// The transactions that emptied it, as far as the log told them, the last one at the end.
+    pub(super) emptied: VecDeque<String>,
     /// How its rows stand in the log, or why nothing can be made of them; `None` until it was said.
     shape: Option<Result<Shape, String>>,
     relation: Option<Relation>,
@@ -100,25 +103,7 @@ impl Track {
         known: Vec<String>,
         form: Form,
     ) -> Self {
-        Self { shelf, oid, key, last, known, form, untold: None, shape: None, relation: None }
-    }
-}
-
-impl Track {
-    /// Looks at the catalogs, which the server does as well whenever it tells the columns: something may have changed there.
-    async fn look(&mut self, session: &Session) -> Result<()> {
-        match Table::read(session, &self.shelf.name, &self.shelf.settings.columns).await {
-            Ok(table) if table.oid == self.oid => {
-                if let Some(untold) = self.form.untold(&table.form) {
-                    self.untold = Some(format!("{}: {}: {untold}", session.place(), self.shelf.name));
-                }
-                self.form = table.form;
-                Ok(())
-            }
-            Err(e) if e.kind() == ErrorKind::Unavailable => Err(e),
-            // What became of the table is seen when the server is met again.
-            Ok(_) | Err(_) => Ok(()),
-        }
+        Self { shelf, oid, key, last, known, form, emptied: VecDeque::new(), shape: None, relation: None }
     }
 }
 
@@ -156,6 +141,7 @@ impl Assembly {
             Message::Delete { relation, old } => self.with(relation, |shape, piece| piece.delete(shape, old))?,
             Message::Truncate { relations } => {
                 for relation in relations {
+                    self.note_emptied(relation);
                     self.with(relation, |shape, piece| {
                         *piece = Piece::new(shape);
                         piece.is_emptied = true;
@@ -176,9 +162,6 @@ impl Assembly {
         let Some(track) = self.tracks.get_mut(at).filter(|track| open.commit.0 >= track.last.get()) else {
             return Ok(());
         };
-        if let Some(untold) = track.untold.take() {
-            open.parts.entry(at).or_insert_with(Piece::unknown).lose(untold);
-        }
         match &track.shape {
             None => Err(Error::internal(format!("the server tells rows of {} before their columns", track.shelf.name))),
             Some(Err(why)) => {
@@ -195,10 +178,20 @@ impl Assembly {
         }
     }
 
+    /// By this a file that is another is known to be so because of what the log tells, also where the shelf has it already.
+    fn note_emptied(&mut self, relation: u32) {
+        let (at, xid) = (self.by_oid.get(&relation), self.open.as_ref().map(|open| open.xid.to_string()));
+        if let (Some(track), Some(xid)) = (at.and_then(|at| self.tracks.get_mut(*at)), xid) {
+            track.emptied.push_back(xid);
+            if track.emptied.len() > EMPTYINGS {
+                track.emptied.pop_front();
+            }
+        }
+    }
+
     async fn relate(&mut self, relation: Relation, session: &Session) -> Result<()> {
         let Some(at) = self.by_oid.get(&relation.oid).copied() else { return Ok(()) };
         let Some(track) = self.tracks.get_mut(at) else { return Ok(()) };
-        track.look(session).await?;
         if track.relation.as_ref() == Some(&relation) {
             return Ok(());
         }
@@ -244,9 +237,13 @@ impl Shape {
             _ => Vec::new(),
         };
         if !added.is_empty() {
-            let empty = session.query(EMPTY, &[&relation.oid, &added]).await?;
+            let table = session.steadily(Table::read(session, &shelf.name, &shelf.settings.columns)).await?;
+            let (oids, is_moved) = (table.classes().collect::<Vec<_>>(), !track.form.moved(&table.form).is_empty());
+            let empty = session.query(EMPTY, &[&oids, &added]).await?;
             let is_empty = |name: &String| empty.iter().any(|row| row.get::<_, &str>(0) == name);
-            filled.extend(added.into_iter().filter(|name| !is_empty(name)));
+            // A file that is another may have been written with values that the catalogs do not name any more.
+            let is_filled = |name: &String| is_moved || track.form.is_filled(name) || !is_empty(name);
+            filled.extend(added.into_iter().filter(is_filled));
         }
         let key = view.key_indices();
         let fields: Vec<_> = view.change_schema().fields().iter().skip(1).cloned().collect();

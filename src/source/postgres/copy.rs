@@ -86,10 +86,12 @@ impl Copy {
         )
         .await?;
         let Some(first) = sessions.first() else { return Err(Error::internal("no connection was opened")) };
-        let (table, is) = (Table::read(first, name, wishes).await?, Table::read(&witness, name, wishes).await?);
+        let is = witness.steadily(Table::read(&witness, name, wishes)).await?;
+        let table = Table::read(first, name, wishes).await?;
         if table != is {
             return Ok(None);
         }
+        table.check_readable(server.role())?;
         let ranges = ranges(&witness, &table, sessions.len()).await?;
         Ok(Some(Self { table, sessions, ranges }))
     }

@@ -54,6 +54,8 @@ pub(super) struct Followed {
     pub(super) membership: String,
     /// Up to here the log has every change. The server is told so afterwards.
     pub(super) complete_to: Step,
+    /// Why it is not followed any more, if it was seen that something is missing.
+    pub(super) lost: Option<String>,
 }
 
 /// What is kept of a database.
@@ -254,6 +256,7 @@ mod tests {
                 form: Form::default(),
                 membership: "2/1".into(),
                 complete_to: step(complete_to),
+                lost: None,
             };
             evidence.views.insert(name.into(), followed);
         }

@@ -1,18 +1,23 @@
 //! What is followed of a server, and from where on: what was never there is set up, what was lost begins anew.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::assembly::Track;
 use super::catalog::{Table, view_of};
 use super::evidence::{Evidence, Followed};
 use super::feed::Contact;
-use super::meeting::Meeting;
+use super::meeting::{Meeting, Membership, flushed};
 use super::message::Lsn;
 use super::shelf::{Shelf, Trouble};
 use super::stream::{End, Stream};
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::schema::View;
 use crate::step::Step;
+
+/// How often and at which distances it is looked whether transactions are over, before others go on without the table.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 impl Stream {
     /// Sets up what was never there: publication, slot and logs.
@@ -39,7 +44,8 @@ impl Stream {
     async fn ready(&self, meeting: &Meeting<'_>) -> Result<Vec<(Arc<Shelf>, Ready)>> {
         let mut found = Vec::new();
         for shelf in &self.shared.shelves {
-            found.push((Arc::clone(shelf), Ready::of(shelf, meeting).await));
+            let ready = meeting.session.steadily(Ready::of(shelf, meeting)).await;
+            found.push((Arc::clone(shelf), ready));
         }
         sound(found)
     }
@@ -56,6 +62,36 @@ impl Stream {
             found.push((shelf, published.map(|()| ready)));
         }
         sound(found)
+    }
+
+    /// The same of a table beside others, which are told already; an error where the rest must be waited for. A transaction may have
+    /// written to it before it was published, and what it wrote then is never told, whenever it commits. So it is told of from
+    /// where those have ended that were under way.
+    async fn published_later(
+        &mut self,
+        meeting: &Meeting<'_>,
+        shelf: &Shelf,
+        ready: &mut Ready,
+    ) -> Result<Option<Error>> {
+        ready.publish(meeting).await?;
+        let awaited = match self.awaited.get(shelf.view()) {
+            Some(awaited) => *awaited,
+            None => meeting.next_transaction().await?,
+        };
+        self.awaited.insert(shelf.view().to_owned(), awaited);
+        for _ in 0..LOOKS {
+            if meeting.since().await? >= awaited {
+                self.awaited.remove(shelf.view());
+                ready.published = flushed(&meeting.session).await?;
+                return Ok(None);
+            }
+            self.shared.world.clock.sleep(BETWEEN_LOOKS).await;
+        }
+        Ok(Some(Error::unavailable(format!(
+            "{}: {} is published, and is followed once the transactions are over that were under way then; pg_stat_activity and pg_prepared_xacts show them",
+            meeting.place(),
+            shelf.name
+        ))))
     }
 
     /// Begins a history: every log anew.
@@ -88,9 +124,11 @@ impl Stream {
             form: ready.table.form.clone(),
             membership: ready
                 .membership
-                .clone()
+                .as_ref()
+                .map(|membership| membership.entry.clone())
                 .ok_or_else(|| Error::internal("a table is followed that is not published"))?,
             complete_to: begin,
+            lost: None,
         };
         evidence.views.insert(shelf.view().to_owned(), followed);
         shelf.state.send_modify(|state| (state.key, state.trouble) = (ready.key.clone().into(), None));
@@ -103,10 +141,10 @@ impl Stream {
         let mut tracks = Vec::new();
         for (shelf, mut ready) in self.ready(meeting).await? {
             match evidence.views.get(shelf.view()) {
-                None => match ready.publish(meeting).await {
-                    Ok(()) => self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?,
+                None => match self.published_later(meeting, &shelf, &mut ready).await {
+                    Ok(None) => self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?,
                     Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
-                    Err(e) => shelf.state.send_modify(|state| state.trouble = Some(Trouble::of(&e))),
+                    Ok(Some(e)) | Err(e) => shelf.state.send_modify(|state| state.trouble = Some(Trouble::of(&e))),
                 },
                 Some(followed) => {
                     let lost = ready.check(&shelf, followed, confirmed, meeting.place());
@@ -119,9 +157,10 @@ impl Stream {
             }
             let Ok(log) = shelf.log() else { continue };
             shelf.state.send_modify(|state| state.view = Some(ready.view));
-            let known = evidence.views.get(shelf.view()).map(|followed| followed.columns.clone()).unwrap_or_default();
+            let Some(followed) = evidence.views.get(shelf.view()) else { continue };
+            let (known, form) = (followed.columns.clone(), followed.form.clone());
             let (oid, key) = (ready.table.oid, ready.key.into());
-            tracks.push(Track::new(Arc::clone(&shelf), oid, key, log.stand().last, known, ready.table.form));
+            tracks.push(Track::new(Arc::clone(&shelf), oid, key, log.stand().last, known, form));
         }
         self.write(evidence).await?;
         Ok(tracks)
@@ -171,8 +210,10 @@ impl Stream {
         if shelf.state.borrow().trouble.is_none() {
             return Ok(End::Stopped);
         }
-        let mut ready = Ready::of(&shelf, meeting).await?;
-        ready.publish(meeting).await?;
+        let mut ready = meeting.session.steadily(Ready::of(&shelf, meeting)).await?;
+        if let Some(wait) = self.published_later(meeting, &shelf, &mut ready).await? {
+            return Err(wait);
+        }
         let mut evidence = self.known()?.clone();
         self.begin_one(&mut evidence, &shelf, &ready, ready.published).await?;
         self.write(evidence).await?;
@@ -186,7 +227,7 @@ pub(super) struct Ready {
     key: Vec<String>,
     view: View,
     /// Its membership in the publication; `None` where it is not in there.
-    pub(super) membership: Option<String>,
+    pub(super) membership: Option<Membership>,
     /// After this step all of its changes are told, once it was published.
     published: Step,
 }
@@ -214,15 +255,18 @@ fn sound(found: Vec<(Arc<Shelf>, Result<Ready>)>) -> Result<Vec<(Arc<Shelf>, Rea
 
 impl Ready {
     pub(super) async fn of(shelf: &Shelf, meeting: &Meeting<'_>) -> Result<Self> {
-        let table = meeting.table(&shelf.name, &shelf.settings.columns).await?;
+        let mut table = meeting.table(&shelf.name, &shelf.settings.columns).await?;
         let key = table.key(&shelf.settings.key)?;
         let view = view_of(shelf.view(), &table.columns, &key)?;
         let membership = meeting.membership(&table).await?;
+        table.form.is_swept = membership.as_ref().is_some_and(|membership| membership.is_swept);
+        table.form.since = meeting.since().await?;
         Ok(Self { table, key, view, membership, published: Step::ZERO })
     }
 
     /// Publishes it, if it is not.
     async fn publish(&mut self, meeting: &Meeting<'_>) -> Result<()> {
+        self.table.check_readable(meeting.role())?;
         let (membership, published) = meeting.publish(&self.table).await?;
         (self.membership, self.published) = (Some(membership), published);
         Ok(())
@@ -232,37 +276,46 @@ impl Ready {
         self.table.columns.iter().map(|column| column.name.clone()).collect()
     }
 
-    /// Whether it is the table whose changes are on the shelf, with all of them.
+    /// Whether it is the table whose changes are on the shelf, with all of them as far as the slot tells it.
     fn check(&self, shelf: &Shelf, followed: &Followed, confirmed: Step, place: &str) -> Result<()> {
+        let lost = |said: String| Err(Error::continuity_lost(Lost::Gap, said));
+        if let Some(said) = &followed.lost {
+            return lost(said.clone());
+        }
+        if let Some(what) = self.differs(shelf, followed) {
+            return lost(said(place, &what));
+        }
+        if followed.complete_to < confirmed {
+            let (name, from, to) = (&shelf.name, Lsn(followed.complete_to.get()), Lsn(confirmed.get()));
+            let what =
+                format!("{name} was read up to {from}, and the slot stands at {to}: what is between is missing");
+            return lost(said(place, &what));
+        }
+        Ok(())
+    }
+
+    /// By what it is not the table that is followed, or not told as it was.
+    pub(super) fn differs(&self, shelf: &Shelf, followed: &Followed) -> Option<String> {
         let name = &shelf.name;
-        let lost =
-            |said: String| Err(Error::continuity_lost(Lost::Gap, format!("{place}: {said}; reset its connectors")));
         if self.table.oid != followed.table_oid {
-            return lost(format!(
+            return Some(format!(
                 "the table {name} has the number {}, and the one that was read had {}: it is another",
                 self.table.oid, followed.table_oid
             ));
         }
-        if self.membership.as_ref() != Some(&followed.membership) {
-            let entry = self.membership.as_ref().map_or("no entry".to_owned(), |entry| format!("the entry {entry}"));
-            return lost(format!(
+        let entry = self.membership.as_ref().map(|membership| &membership.entry);
+        if entry != Some(&followed.membership) {
+            let entry = entry.map_or("no entry".to_owned(), |entry| format!("the entry {entry}"));
+            return Some(format!(
                 "the table {name} is in the publication by {entry}, and was read by {}: what was not told is missing",
                 followed.membership
             ));
         }
-        if let Some(untold) = followed.form.untold(&self.table.form) {
-            return lost(format!("{name}: {untold}"));
-        }
-        if self.key != followed.key {
-            return lost(format!("the key of {name} is {:?}, and was {:?}", self.key, followed.key));
-        }
-        if followed.complete_to < confirmed {
-            return lost(format!(
-                "{name} was read up to {}, and the slot stands at {}: what is between is missing",
-                Lsn(followed.complete_to.get()),
-                Lsn(confirmed.get())
-            ));
-        }
-        Ok(())
+        (self.key != followed.key).then(|| format!("the key of {name} is {:?}, and was {:?}", self.key, followed.key))
     }
+}
+
+/// What is said of a table that does not go on where its log ends.
+pub(super) fn said(place: &str, what: &str) -> String {
+    format!("{place}: {what}; reset its connectors")
 }

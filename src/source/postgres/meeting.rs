@@ -25,6 +25,15 @@ pub(super) struct Meeting<'a> {
     publication: &'a str,
 }
 
+/// How a table is in the publication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Membership {
+    /// By which entry of the catalogs; another one once it was taken out or the publication was altered.
+    pub(super) entry: String,
+    /// Whether it is in there because all tables are, of the database or of its schema.
+    pub(super) is_swept: bool,
+}
+
 /// What WAL a slot makes the server keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalKept {
@@ -148,7 +157,7 @@ impl<'a> Meeting<'a> {
     /// changes are told.
     ///
     /// Refused: it cannot be, with the statement that repairs it.
-    pub(super) async fn publish(&self, table: &Table) -> Result<(String, Step)> {
+    pub(super) async fn publish(&self, table: &Table) -> Result<(Membership, Step)> {
         let (publication, name) = (self.quoted(), table.name.quoted());
         let membership = match self.membership(table).await? {
             Some(membership) => Some(membership),
@@ -176,7 +185,7 @@ impl<'a> Meeting<'a> {
     /// `None` where it is not in there.
     ///
     /// Refused: the publication does not tell all of it, with the statement that repairs it.
-    pub(super) async fn membership(&self, table: &Table) -> Result<Option<String>> {
+    pub(super) async fn membership(&self, table: &Table) -> Result<Option<Membership>> {
         let (quoted, place) = (self.quoted(), self.place());
         let found = self
             .session
@@ -192,7 +201,7 @@ impl<'a> Meeting<'a> {
         let (oid, has_all, tells_all, is_by_root): (u32, bool, bool, bool) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
         let written: String = row.get(4);
-        let entry = |oid: u32| Ok(Some(format!("{oid}/{written}")));
+        let entry = |oid: u32, is_swept| Ok(Some(Membership { entry: format!("{oid}/{written}"), is_swept }));
         if !tells_all {
             return Err(Error::refused(format!(
                 "{place}: the publication {quoted} leaves kinds of changes out; run ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate')"
@@ -205,7 +214,7 @@ impl<'a> Meeting<'a> {
             )));
         }
         if has_all {
-            return entry(oid);
+            return entry(oid, true);
         }
         let filters = if self.version >= WITH_FILTERS { "prqual IS NOT NULL OR prattrs IS NOT NULL" } else { "false" };
         let member =
@@ -217,13 +226,13 @@ impl<'a> Meeting<'a> {
                     "{place}: the publication {quoted} leaves rows or columns of {name} out, so the table would not be equal to it; run ALTER PUBLICATION {quoted} DROP TABLE {name} and ALTER PUBLICATION {quoted} ADD TABLE {name}, then reset its connectors"
                 )));
             }
-            return entry(row.get(0));
+            return entry(row.get(0), false);
         }
         if self.version >= WITH_FILTERS {
             let of_schema = "SELECT n.oid FROM pg_catalog.pg_publication_namespace n JOIN pg_catalog.pg_class c ON c.relnamespace = n.pnnspid
                 WHERE n.pnpubid = $1 AND c.oid = $2";
             if let Some(row) = self.session.query(of_schema, &[&oid, &table.oid]).await?.first() {
-                return entry(row.get(0));
+                return entry(row.get(0), true);
             }
         }
         Ok(None)
@@ -246,6 +255,32 @@ impl<'a> Meeting<'a> {
 
     pub(super) async fn table(&self, name: &TableName, columns: &super::catalog::Wishes) -> Result<Table> {
         Table::read(&self.session, name, columns).await
+    }
+
+    /// Every transaction below this number is over, as the session's transaction sees it.
+    pub(super) async fn since(&self) -> Result<u64> {
+        let since = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::int8";
+        Ok(one(&self.session, since).await?.get::<_, i64>(0).unsigned_abs())
+    }
+
+    /// A number above those of all transactions that have one.
+    pub(super) async fn next_transaction(&self) -> Result<u64> {
+        let next = "SELECT pg_catalog.pg_current_xact_id()::text::int8";
+        Ok(one(&self.session, next).await?.get::<_, i64>(0).unsigned_abs())
+    }
+
+    /// Who connects.
+    pub(super) fn role(&self) -> &str {
+        self.server.role()
+    }
+
+    pub(super) fn publication(&self) -> &str {
+        self.publication
+    }
+
+    /// Whether publications may have all tables of a schema, and leave rows and columns out.
+    pub(super) fn has_filters(&self) -> bool {
+        self.version >= WITH_FILTERS
     }
 
     /// What the slot makes the server keep.

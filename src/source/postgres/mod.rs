@@ -18,6 +18,7 @@ mod storing;
 mod stream;
 mod tls;
 mod turn;
+mod watch;
 
 pub(crate) use catalog::TableName;
 pub use feed::{Feed, FeedSettings, TableStanding};

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement, ToStatement};
 use url::Url;
 
 use super::tls::{self, Tls, Verify};
@@ -132,6 +132,11 @@ impl Server {
         &self.place
     }
 
+    /// Who connects.
+    pub(crate) fn role(&self) -> &str {
+        self.config.get_user().unwrap_or_default()
+    }
+
     /// All that a connection needs; it shows the password to whoever asks for it.
     pub(crate) fn config(&self) -> &Config {
         &self.config
@@ -193,8 +198,25 @@ impl Session {
     }
 
     /// The rows of a statement.
-    pub(crate) async fn query(&self, statement: &str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+    pub(crate) async fn query(
+        &self,
+        statement: &(impl ToStatement + ?Sized),
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>> {
         self.answer("a query", self.client.query(statement, values)).await
+    }
+
+    /// Prepares a statement that is run many times.
+    pub(crate) async fn prepare(&self, statement: &str) -> Result<Statement> {
+        self.answer("a query", self.client.prepare(statement)).await
+    }
+
+    /// What `work` gives, all of which sees the database as it is at one moment.
+    pub(crate) async fn steadily<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let done = work.await;
+        self.execute("COMMIT").await?;
+        done
     }
 
     /// Runs statements that give no rows.

@@ -19,6 +19,8 @@ use crate::steplog::{Answer, At, Entry};
 /// What is brought to the logs at once: transactions, and the bytes that they take in memory.
 const ROUND: usize = 256;
 const ROUND_BYTES: usize = 16 << 20;
+/// What is held at most until it is known whether all was told, in bytes.
+const DOUBTFUL_BYTES: usize = 256 << 20;
 /// How many steps are appended at once: as many as [`join_all`] polls in their order, in which the log gets them.
 const AT_ONCE: usize = 30;
 
@@ -38,6 +40,11 @@ impl Round {
 
     pub(super) fn is_enough(&self) -> bool {
         self.done.len() >= ROUND || self.bytes >= ROUND_BYTES
+    }
+
+    /// Whether it is more than is held until it is known whether it is stored.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.bytes >= DOUBTFUL_BYTES
     }
 }
 

@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::assembly::{Assembly, Track};
 use super::evidence::{Boundary, Evidence, EvidenceFile};
 use super::feed::{Contact, Shared, Told};
-use super::joining::Ready;
 use super::meeting::Meeting;
 use super::message::Lsn;
 use super::replication::{Frame, Replication};
 use super::shelf::{Shelf, Trouble};
 use super::storing::Round;
+use super::watch::{Look, Watch};
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::source::rows::blocking;
 use crate::step::Step;
@@ -57,6 +57,8 @@ pub(super) struct Stream {
     file: Arc<EvidenceFile>,
     pub(super) evidence: Option<Evidence>,
     pub(super) requests: mpsc::Receiver<Request>,
+    /// The views whose tables were published beside others, each with the number below which transactions must be over.
+    pub(super) awaited: BTreeMap<String, u64>,
 }
 
 impl Stream {
@@ -67,7 +69,7 @@ impl Stream {
         evidence: Option<Evidence>,
         requests: mpsc::Receiver<Request>,
     ) -> Self {
-        Self { shared, told, file: Arc::new(file), evidence, requests }
+        Self { shared, told, file: Arc::new(file), evidence, requests, awaited: BTreeMap::new() }
     }
 
     /// Reads until nobody wants more.
@@ -232,27 +234,31 @@ impl Stream {
         mut expected: BTreeMap<Step, Option<Boundary>>,
         mut reached: Step,
     ) -> Result<End> {
-        let clock = Arc::clone(&self.shared.world.clock);
-        let (mut heard, mut looked, mut confirmed_at) = (self.now(), self.now(), self.now());
+        let (clock, shared) = (Arc::clone(&self.shared.world.clock), Arc::clone(&self.shared));
+        let (mut heard, mut looked, mut confirmed_at) = (self.now(), None::<Duration>, self.now());
         let mut confirmed = Step::ZERO;
+        let mut watch = shared.in_time(Watch::over(meeting)).await?;
+        // What was read and is not stored yet, and up to where it was read.
+        let (mut round, mut read, mut is_told) = (Round::default(), reached, false);
         loop {
-            // Until then it may be another history that has as much.
-            if expected.is_empty() && !matches!(self.told.borrow().contact, Contact::Met) {
-                self.told.send_modify(|told| told.contact = Contact::Met);
-            }
             let now = self.now();
             if now.saturating_sub(heard) > SILENCE {
                 return Err(Error::unavailable(format!("{}: the server says nothing any more", meeting.place())));
             }
-            if now.saturating_sub(looked) >= LOOK {
-                looked = now;
-                let shared = Arc::clone(&self.shared);
+            if looked.is_none_or(|looked| now.saturating_sub(looked) >= LOOK) {
+                looked = Some(now);
                 if shared.in_time(self.keeps_too_much(meeting)).await? {
                     return Ok(End::TooMuch);
                 }
-                if !shared.in_time(self.look(meeting, &assembly)).await? {
+                let look = shared.in_time(self.look(meeting, &mut assembly, &mut watch, read)).await?;
+                if look == Look::Other || self.is_mended(meeting).await {
                     return Ok(End::Again);
                 }
+                is_told = look == Look::Told;
+            }
+            // Until then it may be another history that has as much.
+            if is_told && expected.is_empty() && !matches!(self.told.borrow().contact, Contact::Met) {
+                self.told.send_modify(|told| told.contact = Contact::Met);
             }
             let due = if reached > confirmed { CONFIRM } else { SIGN_OF_LIFE };
             if now.saturating_sub(confirmed_at) >= due {
@@ -283,12 +289,13 @@ impl Stream {
                 () = clock.deadline(wait) => continue,
             };
             heard = self.now();
-            let (mut round, mut next, mut alive) = (Round::default(), Some(first), None);
+            let (mut next, mut alive) = (Some(first), None);
             while let Some(frame) = next {
                 match frame {
                     Frame::Message(message) => {
                         if let Some(done) = assembly.take(&message, &meeting.session).await? {
                             Evidence::recognize(&mut expected, done.boundary)?;
+                            read = read.max(done.boundary.end);
                             round.push(done);
                         }
                     }
@@ -301,15 +308,30 @@ impl Stream {
                 }
                 next = replication.waiting()?;
             }
-            let last = round.done.last().map(|done| done.boundary.end);
-            match self.store(&mut assembly, round, &mut replication, (meeting, confirmed)).await? {
+            if let Some(alive) = alive {
+                Evidence::reach(&mut expected, alive)?;
+                read = read.max(alive);
+            }
+            if read <= reached && round.done.is_empty() {
+                continue;
+            }
+            // What cannot be held until it is known counts as all that there is.
+            let position = if round.is_too_much() { Step::MAX } else { read };
+            if watch.is_doubtful_at(position) {
+                continue;
+            }
+            let look = shared.in_time(self.look(meeting, &mut assembly, &mut watch, position)).await?;
+            is_told = look == Look::Told;
+            match look {
+                Look::Told => {}
+                Look::Doubtful => continue,
+                Look::Other => return Ok(End::Again),
+            }
+            match self.store(&mut assembly, std::mem::take(&mut round), &mut replication, (meeting, confirmed)).await? {
                 End::Again => {}
                 end => return Ok(end),
             }
-            if let Some(alive) = alive {
-                Evidence::reach(&mut expected, alive)?;
-            }
-            reached = reached.max(last.unwrap_or(Step::ZERO)).max(alive.unwrap_or(Step::ZERO));
+            reached = reached.max(read);
             self.told.send_if_modified(|told| {
                 let is_more = told.reached < reached;
                 told.reached = told.reached.max(reached);
@@ -354,29 +376,6 @@ impl Stream {
                 "the replication slot {slot:?} made the server keep {kept} bytes of WAL, and max_wal is {most}: it was dropped; let the connectors keep up or raise max_wal, then reset them"
             ),
         ))
-    }
-
-    /// Looks whether the tables are those that are followed; `false`: they are not, or more of them can be.
-    async fn look(&self, meeting: &Meeting<'_>, assembly: &Assembly) -> Result<bool> {
-        for track in &assembly.tracks {
-            let Some(followed) = self.known()?.views.get(track.shelf.view()).cloned() else { continue };
-            let is_same = match Ready::of(&track.shelf, meeting).await {
-                Ok(ready) => (ready.table.oid, ready.membership) == (followed.table_oid, Some(followed.membership)),
-                Err(e) if e.kind() == ErrorKind::Unavailable => return Err(e),
-                Err(_) => false,
-            };
-            if !is_same {
-                return Ok(false);
-            }
-        }
-        // What kept a table from being followed may be mended.
-        for shelf in &self.shared.shelves {
-            let is_waiting = shelf.state.borrow().trouble.as_ref().is_some_and(|trouble| !trouble.is_loss());
-            if is_waiting && Ready::of(shelf, meeting).await.is_ok() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Writes down that every log has everything up to `reached`.

@@ -45,6 +45,30 @@ fn a_transaction_is_a_step_of_each_table_that_it_changed() {
 }
 
 #[test]
+fn a_table_that_is_added_is_followed_from_where_all_is_told() {
+    let Some(server) = Postgres::find("a_table_that_is_added_is_followed_from_where_all_is_told") else { return };
+    server.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE later (id int PRIMARY KEY, v text)");
+    let mut site = Site::new(&server, &[("t", "t")], "mode = \"follow\"");
+    site.run(&["run", "--once"]).ended(0, 0);
+    // It writes before the table is published, and commits after that.
+    let mut open = server.open("BEGIN; INSERT INTO later VALUES (1, 'never told');");
+    site.add(&server, "later", "later", "mode = \"follow\"");
+    server.sql("INSERT INTO t VALUES (1)");
+    let ran = site.run(&["run", "--once"]).ended(75, 0);
+    assert!(ran.stderr.contains("once the transactions are over that were under way"), "{}", ran.stderr);
+    site.run(&["run", "--once", "t"]);
+    assert_eq!(site.state("t").len(), 1, "the other table goes on");
+    open.say("COMMIT;");
+    open.end();
+    site.run(&["run", "--once"]).ended(0, 0);
+    server.sql("INSERT INTO later VALUES (2, 'told')");
+    site.run(&["run", "--once"]).ended(0, 0);
+    assert_eq!(site.state("later"), [r#"{"id":2,"v":"told"}"#]);
+    let begun = site.stamps("later").iter().filter_map(|stamp| stamp["to"].as_u64()).min();
+    assert!(begun.is_some(), "{:?}", site.stamps("later"));
+}
+
+#[test]
 fn a_daemon_follows_what_is_written_and_keeps_no_wal() {
     let Some(server) = Postgres::find("a_daemon_follows_what_is_written_and_keeps_no_wal") else { return };
     server.sql(ORDERS);

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -185,6 +185,11 @@ impl Postgres {
         format!("postgres://{GUARDED}:{password}@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// How somebody reaches it who needs no password.
+    pub(crate) fn url_of(&self, role: &str) -> String {
+        format!("postgres://{role}@127.0.0.1:{}/postgres", self.port)
+    }
+
     /// From here on nobody comes in without encryption, with a certificate of the tests' own authority.
     pub(crate) fn encrypt(&mut self, certificate: &str) {
         for (ending, name) in [("pem", "server.crt"), ("key", "server.key")] {
@@ -283,11 +288,42 @@ impl Postgres {
         command
     }
 
+    /// A session that stays open, and has run these statements.
+    pub(crate) fn open(&self, statements: &str) -> Open {
+        let mut psql = self.psql().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (psql.stdin.take().unwrap(), BufReader::new(psql.stdout.take().unwrap()));
+        let mut open = Open { psql, stdin, stdout };
+        open.say(statements);
+        open
+    }
+
     /// Whom its files must belong to.
     pub(crate) fn give(&self, path: &Path) {
         if let Some((user, group)) = self.programs.user {
             chown(path, Some(user), Some(group)).unwrap();
         }
+    }
+}
+
+/// A session of a test's.
+pub(crate) struct Open {
+    psql: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Open {
+    /// Runs statements that give no rows.
+    pub(crate) fn say(&mut self, statements: &str) {
+        writeln!(self.stdin, "{statements}\n\\! echo done").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), "done", "{statements}");
+    }
+
+    pub(crate) fn end(mut self) {
+        drop(self.stdin);
+        self.psql.wait().unwrap();
     }
 }
 

@@ -16,6 +16,8 @@ use crate::program::{PATIENCE, Ran, Running, wait_until};
 pub(super) struct Site {
     home: TempDir,
     views: BTreeMap<String, String>,
+    /// What is compared with a table, where that is not the same rows as JSON.
+    selected: BTreeMap<String, String>,
 }
 
 impl Site {
@@ -23,7 +25,7 @@ impl Site {
     pub(super) fn new(server: &Postgres, views: &[(&str, &str)], settings: &str) -> Self {
         let home = TempDir::new().unwrap();
         let views = views.iter().map(|(view, table)| ((*view).to_owned(), (*table).to_owned())).collect();
-        let site = Self { home, views };
+        let site = Self { home, views, selected: BTreeMap::new() };
         site.configure(&server.url(), settings);
         site
     }
@@ -48,6 +50,17 @@ impl Site {
     pub(super) fn add(&mut self, server: &Postgres, view: &str, table: &str, settings: &str) {
         self.views.insert(view.to_owned(), table.to_owned());
         self.configure(&server.url(), settings);
+    }
+
+    /// The rows of a view are those of `select`, whose texts are as in the table.
+    pub(super) fn compare_with(&mut self, view: &str, select: &str) {
+        self.selected.insert(view.to_owned(), format!("({select})"));
+    }
+
+    /// What the server has of a view's table.
+    fn truth(&self, server: &Postgres, view: &str, table: &str) -> Vec<String> {
+        let table = self.selected.get(view).map_or(table, String::as_str);
+        rows(&server.sql(&format!("SELECT row_to_json(t) FROM {table} t")))
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -100,7 +113,7 @@ impl Site {
     /// Asserts that the tables have what the server has, and break no rule.
     pub(super) fn check(&self, server: &Postgres) {
         for (view, table) in &self.views {
-            assert_eq!(self.state(view), truth(server, table), "{view}");
+            assert_eq!(self.state(view), self.truth(server, view, table), "{view}");
             self.run(&["verify", view, "--deep"]).ended(0, 0);
         }
     }
@@ -112,16 +125,11 @@ impl Site {
                 // Looking costs more than waiting.
                 std::thread::park_timeout(Duration::from_millis(100));
                 let ran = self.run(&["state", view]);
-                ran.code == Some(0) && rows(&ran.stdout) == truth(server, table)
+                ran.code == Some(0) && rows(&ran.stdout) == self.truth(server, view, table)
             };
             assert!(wait_until(PATIENCE, is_equal), "{view} is not what the server has; said: {}", running.said());
         }
     }
-}
-
-/// What the server has of a table.
-fn truth(server: &Postgres, table: &str) -> Vec<String> {
-    rows(&server.sql(&format!("SELECT row_to_json(t) FROM {table} t")))
 }
 
 fn rows(lines: &str) -> Vec<String> {

@@ -24,6 +24,8 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
     /// The function by which the server prints values of it that arrive as text wherever they are read.
     pub(super) printed: Option<String>,
+    /// The function that prints its values; texts that may stand for one another are printed by one.
+    pub(super) output: String,
     /// What the catalogs say: the number of the column, if it is known, and its type.
     pub(super) declared: (i16, u32, i32),
 }
@@ -58,7 +60,9 @@ impl Column {
             .map(|((name, declared), found)| {
                 let wish = wishes.iter().find(|(wish, _)| *wish == name).map(|(_, wish)| wish);
                 let (kind, is_printed) = wished(&name, found.clone(), wish)?;
-                Ok(Self { name, kind, printed: is_printed.then_some(found.output), declared })
+                let printed = is_printed.then(|| found.output.clone());
+                let output = if found.is_plain_text() { "text".to_owned() } else { found.output };
+                Ok(Self { name, kind, printed, output, declared })
             })
             .collect()
     }
@@ -66,13 +70,14 @@ impl Column {
     /// A column that arrives in its kind's own forms.
     #[cfg(test)]
     pub(in super::super) fn plain(name: &str, kind: Kind) -> Self {
-        Self { name: name.into(), kind, printed: None, declared: (0, 0, -1) }
+        Self { name: name.into(), kind, printed: None, output: String::new(), declared: (0, 0, -1) }
     }
 
     /// A column that the server prints.
     #[cfg(test)]
     pub(in super::super) fn printed(name: &str, function: &str) -> Self {
-        Self { name: name.into(), kind: Kind::Text, printed: Some(function.into()), declared: (0, 0, -1) }
+        let (kind, printed, output) = (Kind::Text, Some(function.into()), String::new());
+        Self { name: name.into(), kind, printed, output, declared: (0, 0, -1) }
     }
 
     /// What a statement selects, so that COPY in binary gives a value of the column in its kind's binary form or as text.

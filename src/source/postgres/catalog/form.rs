@@ -1,16 +1,25 @@
 //! What changes a table's values without a row that changes, and so without a word in the server's log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+
+use super::spelling::Spelling;
 
 /// How a table stands in the catalogs, as far as the values of its rows depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Form {
+    /// Every transaction below this number was over when it was looked at.
+    pub(crate) since: u64,
+    /// Whether the publication has the table because it has all, of the database or of a schema: the server then lets it be
+    /// unlogged for a while.
+    pub(crate) is_swept: bool,
     /// The table, or its partitions, that hold rows.
     pub(super) files: Vec<File>,
     /// The columns.
     pub(super) columns: Vec<Entry>,
+    /// The types of users by which values are printed, and what they are made of.
+    pub(super) types: BTreeMap<u32, Spelling>,
 }
 
 /// Where rows are.
@@ -22,6 +31,14 @@ pub(super) struct File {
     pub(super) file: u32,
     /// Whether it was a table of its own before it was a partition.
     pub(super) is_adopted: bool,
+    /// Whether it is a partition.
+    pub(super) is_part: bool,
+    /// Which transaction wrote what the catalogs say of it, and which ones what they say of its indexes and of its large
+    /// values: whoever empties or rewrites it writes all of that, and whoever alters it only the first.
+    pub(super) writer: String,
+    pub(super) deep_writers: BTreeSet<String>,
+    /// By which entries it became a partition: the transactions, and the numbers of their commands.
+    pub(super) links: (Vec<String>, Vec<i64>),
 }
 
 /// What the catalogs say of a column.
@@ -33,120 +50,132 @@ pub(super) struct Entry {
     pub(super) column: (i16, u32, i32),
     /// Which transaction wrote the entry.
     pub(super) written: String,
+    /// What its values are in a table and the function that prints them; `None` for a generated one, of which nothing is told.
+    pub(super) told: Option<(String, String)>,
+    /// Whether rows from before have values in it, because they were written anew when it was added.
+    pub(super) is_filled: bool,
+}
+
+/// What two looks at the catalogs show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The log tells of all that happened.
+    Told,
+    /// It does not.
+    Untold(String),
+    /// It does if each of these was emptied at last by one of its transactions.
+    IfEmptied(Vec<BTreeSet<String>>),
 }
 
 impl Form {
-    /// What happened between this and `later` that the log does not tell; `None` where nothing did.
+    /// The parts whose rows are in another file at `later`, by TRUNCATE or by whatever moves or rewrites rows.
+    pub(crate) fn moved(&self, later: &Self) -> Vec<u32> {
+        let is_moved = |file: &&File| {
+            let other = later.files.iter().find(|other| other.part == file.part);
+            other.is_some_and(|other| other.file != file.file)
+        };
+        self.files.iter().filter(is_moved).map(|file| file.part).collect()
+    }
+
+    /// The columns of `later` with what is known of them from before: those that came with a file that was `written` anew.
+    pub(crate) fn fill(&self, later: &mut Self) {
+        let is_written = !self.moved(later).is_empty();
+        for entry in &mut later.columns {
+            let before = self.columns.iter().find(|before| before.column.0 == entry.column.0);
+            entry.is_filled = before.map_or(is_written, |before| before.is_filled);
+        }
+    }
+
+    /// Whether rows from before the column `name` have values in it.
+    pub(crate) fn is_filled(&self, name: &str) -> bool {
+        self.columns.iter().any(|entry| entry.name == name && entry.is_filled)
+    }
+
+    /// The partitions of `later` that are there since this, each with the transactions and commands that made it one.
+    pub(crate) fn joined(&self, later: &Self) -> Vec<(u32, Vec<String>, Vec<i64>)> {
+        let is_there = |part: u32| self.files.iter().any(|file| file.part == part);
+        let joined = later.files.iter().filter(|file| !is_there(file.part)).cloned();
+        joined.map(|File { part, links: (transactions, commands), .. }| (part, transactions, commands)).collect()
+    }
+
+    /// The types of users by which values are printed.
+    pub(crate) fn types(&self) -> impl Iterator<Item = u32> {
+        self.types.keys().copied()
+    }
+
+    /// What happened between this and `later`. `kept` are the parts in whose files are rows from before.
     ///
-    /// Files change by TRUNCATE, which the log tells, and by what only moves rows; entries by constraints and defaults. Of a
-    /// statement that makes other values of a column, and keeps its type, both change. Of a single partition TRUNCATE is not
-    /// told, and its file tells no more than that something was done to it alone.
-    pub(crate) fn untold(&self, later: &Self) -> Option<&'static str> {
+    /// A file changes by TRUNCATE, which the log tells of a whole table, by what only moves rows, and then older rows are in
+    /// it, and by what writes rows anew. The entry of a column changes by constraints and defaults, and by what makes other
+    /// values of it.
+    pub(crate) fn compare(&self, later: &Self, kept: &BTreeSet<u32>) -> Verdict {
+        let untold = |why: &str| Verdict::Untold(format!("{why}, and no row of that is told"));
         let parts = |form: &Self| form.files.iter().map(|file| file.part).collect::<BTreeSet<_>>();
         let (before, after) = (parts(self), parts(later));
         if !before.is_subset(&after) {
-            return Some("a partition of it was detached or dropped, and no row of that is told");
+            return untold("a partition of it was detached or dropped");
         }
         if later.files.iter().any(|file| file.is_adopted && !before.contains(&file.part)) {
-            return Some("a table was attached to it as a partition, and no row of that is told");
+            return untold("a table was attached to it as a partition");
         }
-        let is_moved =
-            |file: &&File| later.files.iter().any(|other| other.part == file.part && other.file != file.file);
-        let moved = self.files.iter().filter(is_moved).count();
-        if moved > 0 && moved < self.files.len() {
-            return Some("a partition of it was emptied or rewritten by itself, and no row of that is told");
-        }
-        let is_replaced = |entry: &Entry| {
-            let ((number, kind, more), name) = (entry.column, &entry.name);
-            let is_there = |other: &Entry| other.name == *name && other.column.0 != number;
-            later.columns.iter().any(|other| is_there(other) && (other.column.1, other.column.2) == (kind, more))
+        let other = |(oid, spelling): (&u32, &Spelling)| {
+            later.types.get(oid).filter(|other| !spelling.leads_to(other)).map(|other| other.name.clone())
         };
-        if self.columns.iter().any(is_replaced) {
-            return Some(
-                "a column of it was dropped and made again, or has the name of another, and no row of that is told",
-            );
+        if let Some(name) = self.types.iter().find_map(other) {
+            return untold(&format!("the type {name} was altered, so its values have other texts"));
         }
-        let is_altered = |entry: &Entry| {
-            let is_same = |other: &&Entry| other.column == entry.column && other.name == entry.name;
-            later.columns.iter().filter(is_same).any(|other| other.written != entry.written)
+        if self.columns.iter().any(|entry| later.columns.iter().any(|other| entry.is_replaced(other))) {
+            return untold("a column of it was dropped and made again, or has the name of another");
+        }
+        let same = |entry: &Entry| later.columns.iter().find(|other| other.column.0 == entry.column.0).cloned();
+        let pairs: Vec<(&Entry, Entry)> =
+            self.columns.iter().filter_map(|entry| Some((entry, same(entry)?))).collect();
+        if let Some((_, other)) = pairs.iter().find(|(entry, other)| entry.has_other_texts(other)) {
+            return untold(&format!("the column {:?} of it has another type, whose values have other texts", other.name));
+        }
+        let moved = self.moved(later);
+        let anew: Vec<&File> =
+            later.files.iter().filter(|file| moved.contains(&file.part) && !kept.contains(&file.part)).collect();
+        if anew.is_empty() {
+            return Verdict::Told;
+        }
+        if pairs.iter().any(|(entry, other)| entry.is_altered(other)) {
+            return untold("its rows were written anew by ALTER TABLE");
+        }
+        let is_explained = |file: &&File| {
+            let is_new = |entry: &Entry| !pairs.iter().any(|(_, other)| other.column.0 == entry.column.0);
+            let is_other = |entry: &Entry| pairs.iter().any(|(before, other)| other == entry && *before != other);
+            let columns = later.columns.iter().filter(|entry| is_new(entry) || is_other(entry));
+            let is_deep = |written: &String| file.deep_writers.iter().eq([written]);
+            columns.map(|entry| &entry.written).any(is_deep)
         };
-        (moved > 0 && self.columns.iter().any(is_altered))
-            .then_some("its rows were written anew by ALTER TABLE, and no row of that is told")
+        let doubtful = anew.iter().filter(|file| file.is_part || later.is_swept).filter(|file| !is_explained(file));
+        let writers = |file: &File| file.deep_writers.iter().chain([&file.writer]).cloned().collect();
+        let doubtful: Vec<_> = doubtful.map(|file| writers(file)).collect();
+        if doubtful.is_empty() { Verdict::Told } else { Verdict::IfEmptied(doubtful) }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn form(files: &[(u32, u32, bool)], columns: &[(i16, u32, &str)]) -> Form {
-        named("v", files, columns)
+impl Entry {
+    /// Whether `other` has its name and is another column, of the same type.
+    fn is_replaced(&self, other: &Self) -> bool {
+        let ((number, kind, more), (other_number, other_kind, other_more)) = (self.column, other.column);
+        self.name == other.name && number != other_number && (kind, more) == (other_kind, other_more)
     }
 
-    fn named(name: &str, files: &[(u32, u32, bool)], columns: &[(i16, u32, &str)]) -> Form {
-        let file =
-            |(part, file, is_adopted): &(u32, u32, bool)| File { part: *part, file: *file, is_adopted: *is_adopted };
-        let entry = |(number, kind, written): &(i16, u32, &str)| Entry {
-            name: format!("{name}{number}"),
-            column: (*number, *kind, -1),
-            written: (*written).into(),
-        };
-        Form { files: files.iter().map(file).collect(), columns: columns.iter().map(entry).collect() }
-    }
-
-    #[test]
-    fn what_the_log_does_not_tell_is_seen_in_the_catalogs() {
-        let before = form(&[(1, 1, false)], &[(1, 23, "7"), (2, 25, "7")]);
-        for (later, expected) in [
-            (before.clone(), None),
-            // TRUNCATE, VACUUM FULL.
-            (form(&[(1, 9, false)], &[(1, 23, "7"), (2, 25, "7")]), None),
-            // SET NOT NULL.
-            (form(&[(1, 1, false)], &[(1, 23, "8"), (2, 25, "7")]), None),
-            // ADD COLUMN with a default that differs from row to row.
-            (form(&[(1, 9, false)], &[(1, 23, "7"), (2, 25, "7"), (3, 23, "8")]), None),
-            // Another type, of which the log tells.
-            (form(&[(1, 9, false)], &[(1, 20, "8"), (2, 25, "7")]), None),
-            // Another name, and another type of another column.
-            (named("w", &[(1, 9, false)], &[(1, 23, "8"), (2, 20, "8")]), None),
-            (form(&[(1, 9, false)], &[(1, 23, "8"), (2, 25, "7")]), Some("written anew")),
-            (form(&[(1, 1, false), (2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), None),
-            (form(&[(1, 1, false), (2, 2, true)], &[(1, 23, "7"), (2, 25, "7")]), Some("attached")),
-            (form(&[(2, 2, false)], &[(1, 23, "7"), (2, 25, "7")]), Some("detached or dropped")),
-        ] {
-            is_untold(&before, &later, expected);
-        }
-        let columns = |all: &[(&str, i16)]| {
-            let entry = |(name, number): &(&str, i16)| Entry {
-                name: (*name).into(),
-                column: (*number, 23, -1),
-                written: "7".into(),
-            };
-            Form { files: Vec::new(), columns: all.iter().map(entry).collect() }
-        };
-        for (later, expected) in [
-            (columns(&[("a", 1), ("c", 2)]), None),
-            (columns(&[("a", 1), ("b", 2), ("c", 3)]), None),
-            (columns(&[("a", 1), ("b", 3)]), Some("dropped and made again")),
-            (columns(&[("b", 1), ("a", 2)]), Some("has the name of another")),
-        ] {
-            is_untold(&columns(&[("a", 1), ("b", 2)]), &later, expected);
-        }
-        let parts = |first, second| form(&[(1, first, false), (2, second, false)], &[(1, 23, "7")]);
-        for (later, expected) in [
-            (parts(1, 2), None),
-            // TRUNCATE of the table, which is told.
-            (parts(8, 9), None),
-            // TRUNCATE, or VACUUM FULL, of a partition.
-            (parts(1, 9), Some("emptied or rewritten by itself")),
-        ] {
-            is_untold(&parts(1, 2), &later, expected);
+    /// Whether `other`, the same column at another time, has other texts of the same values, and nobody would see it.
+    fn has_other_texts(&self, other: &Self) -> bool {
+        match (&self.told, &other.told) {
+            (Some((kind, printed)), Some((other_kind, other_printed))) => {
+                kind == other_kind && printed != other_printed
+            }
+            _ => false,
         }
     }
 
-    fn is_untold(before: &Form, later: &Form, expected: Option<&str>) {
-        let untold = before.untold(later);
-        assert_eq!(untold.is_some(), expected.is_some(), "{later:?}: {untold:?}");
-        assert!(untold.unwrap_or_default().contains(expected.unwrap_or_default()), "{untold:?}");
+    /// Whether something was done to what `other` is now that a table does not show: it has the same values in a table.
+    fn is_altered(&self, other: &Self) -> bool {
+        let kind = |entry: &Self| entry.told.as_ref().map(|(kind, _)| kind.clone());
+        self.written != other.written && self.name == other.name && self.told.is_some() && kind(self) == kind(other)
     }
 }

@@ -34,6 +34,13 @@ pub(super) struct Resolved {
     pub(super) is_printed: bool,
 }
 
+impl Resolved {
+    /// Whether values become others of the kind, and back, without a word: `text` and `varchar`.
+    pub(super) fn is_plain_text(&self) -> bool {
+        matches!(self.base, 25 | 1043)
+    }
+}
+
 /// A row of the catalog of types.
 struct Type {
     name: String,

@@ -4,9 +4,10 @@ mod column;
 mod form;
 mod kind;
 mod name;
+mod spelling;
 mod table;
 
 pub(crate) use column::{Column, Wishes, view_of};
-pub(crate) use form::Form;
+pub(crate) use form::{Form, Verdict};
 pub(crate) use name::TableName;
 pub(crate) use table::Table;

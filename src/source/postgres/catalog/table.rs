@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::super::server::Session;
 use super::column::{Column, Wishes};
 use super::form::{Entry, File, Form};
-use super::name::TableName;
+use super::name::{TableName, quoted};
+use super::spelling::spelled;
 use crate::error::{Error, Result};
 
 /// What the server's log says of a row that is updated or deleted.
@@ -41,6 +42,9 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
     /// Where its rows are.
     pub(crate) parts: Vec<Part>,
+    /// Whether row security hides rows from who reads them here.
+    is_hidden: bool,
+    classes: Vec<u32>,
     /// What changes without a row that changes.
     pub(crate) form: Form,
     uniques: Vec<Unique>,
@@ -57,7 +61,7 @@ struct Unique {
 /// The first number that a table of users has.
 const FIRST_OF_USERS: u32 = 16_384;
 
-const TABLE: &str = "SELECT c.oid, c.relkind::text, c.relpersistence::text
+const TABLE: &str = "SELECT c.oid, c.relkind::text, c.relpersistence::text, pg_catalog.row_security_active(c.oid)
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = $1 AND c.relname = $2";
 
@@ -66,13 +70,16 @@ const COLUMNS: &str = "SELECT attname, attnum, atttypid, atttypmod, attgenerated
 
 /// The table and what hangs below it, from the catalogs as the transaction sees them. What became a partition when it was
 /// made has the same transaction in both catalogs.
-const PARTS: &str = "WITH RECURSIVE tree(oid, is_adopted) AS (
-        SELECT $1::oid, false UNION ALL
-        SELECT i.inhrelid, t.is_adopted OR i.xmin::text <> a.xmin::text
+const PARTS: &str = "WITH RECURSIVE tree(oid, is_adopted, transactions, commands) AS (
+        SELECT $1::oid, false, '{}'::text[], '{}'::int8[] UNION ALL
+        SELECT i.inhrelid, t.is_adopted OR i.xmin::text <> a.xmin::text,
+            t.transactions || i.xmin::text, t.commands || i.cmin::text::int8
         FROM pg_catalog.pg_inherits i JOIN tree t ON i.inhparent = t.oid
         JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'tableoid')
     SELECT c.oid, n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relreplident::text, c.relfilenode,
-        t.is_adopted
+        t.is_adopted, c.xmin::text, t.transactions, t.commands,
+        ARRAY(SELECT DISTINCT x.xmin::text FROM pg_catalog.pg_class x WHERE x.oid = c.reltoastrelid
+            OR x.oid IN (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid))
     FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     ORDER BY c.oid";
 
@@ -121,15 +128,22 @@ impl Table {
         }
         let (mut declared, mut form) = (Vec::new(), Form::default());
         for row in session.query(COLUMNS, &[&oid]).await? {
+            let (name, column): (String, _) = (row.get(0), (row.get(1), row.get(2), row.get(3)));
             if row.get::<_, &str>(4).is_empty() {
-                let column = (row.get(1), row.get(2), row.get(3));
-                declared.push((row.get(0), column));
-                form.columns.push(Entry { name: row.get(0), column, written: row.get(5) });
+                declared.push((name.clone(), column));
             }
+            form.columns.push(Entry { name, column, written: row.get(5), told: None, is_filled: false });
         }
+        let types: Vec<u32> = declared.iter().map(|(_, (_, oid, _))| *oid).collect();
+        form.types = spelled(session, &types).await?;
         let columns = Column::resolve(session, declared, wishes)
             .await
             .map_err(|e| Error::new(e.kind(), format!("{place}: {name}: {}", e.message())))?;
+        for column in &columns {
+            let told = (column.kind.data_type().to_string(), column.output.clone());
+            let entry = form.columns.iter_mut().find(|entry| entry.name == column.name);
+            entry.into_iter().for_each(|entry| entry.told = Some(told.clone()));
+        }
         let below = session.query(PARTS, &[&oid]).await?;
         if !is_partitioned && below.len() > 1 {
             return refused(
@@ -166,10 +180,33 @@ impl Table {
             };
             let identity = identity.unwrap_or(Identity::Nothing);
             parts.push(Part { oid: part, name: part_name, identity });
-            form.files.push(File { part, file: row.get(6), is_adopted: row.get(7) });
+            let (file, is_adopted, is_part) = (row.get(6), row.get(7), part != oid);
+            let (writer, links) = (row.get(8), (row.get(9), row.get(10)));
+            let deep_writers = row.get::<_, Vec<String>>(11).into_iter().collect();
+            form.files.push(File { part, file, is_adopted, is_part, writer, deep_writers, links });
         }
         let uniques = uniques.into_iter().filter(|(table, _)| *table == oid).map(|(_, unique)| unique).collect();
-        Ok(Self { oid, name: name.clone(), columns, parts, form, uniques })
+        let is_hidden = row.get(3);
+        Ok(Self { oid, name: name.clone(), columns, parts, is_hidden, classes: oids, form, uniques })
+    }
+
+    /// That all of its rows can be read.
+    ///
+    /// Refused: row security hides some, with the statement that repairs it.
+    pub(crate) fn check_readable(&self, role: &str) -> Result<()> {
+        if self.is_hidden {
+            return Err(Error::refused(format!(
+                "{}: row-level security hides rows from the role {role:?}, so the table would not be equal to it; use ALTER ROLE {} BYPASSRLS",
+                self.name,
+                quoted(role)
+            )));
+        }
+        Ok(())
+    }
+
+    /// The numbers of all tables that the catalogs name for it, itself and those without rows included.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = u32> {
+        self.classes.iter().copied()
     }
 
     /// The key of the view: the columns that the configuration names, or else those by which the log knows a row, or the
