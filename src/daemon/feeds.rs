@@ -7,6 +7,7 @@ use super::report::WalReport;
 use super::views::{Numbering, Standing, with_places};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
+use crate::connector::Trouble;
 use crate::disk::FileSystem;
 use crate::error::{Error, Result};
 use crate::source::logged::FULL;
@@ -55,7 +56,9 @@ fn table(view: &ViewConfig, attached: &[&ConnectorConfig], directory: &DataDirec
 /// Why a view is not open, or not followed any more.
 pub(super) fn trouble(feed: &Feed, view: &str) -> Option<String> {
     let trouble = feed.trouble(view).map(|e| e.message().to_string());
-    trouble.or_else(|| feed.standing(view).ok()?.lost)
+    let standing = feed.standing(view).ok()?;
+    let stays = |e: &Arc<Error>| !e.kind().is_retryable();
+    trouble.or(standing.lost).or_else(|| standing.away.filter(stays).map(|e| e.message().to_owned()))
 }
 
 /// Where a view stands.
@@ -69,7 +72,11 @@ pub(super) fn standing(feed: &Feed, view: &str) -> Option<Standing> {
         numbering: Numbering::Positions,
         rows: None,
         connectors: standing.connectors,
-        refusal: standing.away.or_else(|| standing.is_full.then(|| FULL.to_owned())),
+        refusal: match &standing.away {
+            Some(away) => Some(away.message().to_owned()),
+            None => standing.is_full.then(|| FULL.to_owned()),
+        },
+        away: standing.away.as_deref().map(Trouble::of),
         is_full: standing.is_full,
         backpressure: standing.backpressure,
         wal,

@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::quantity::duration;
 use crate::step::Step;
 
-/// A destination of which a report has other words.
+/// A source of which a report has other words, and a destination.
+const POSTGRES: &str = "postgres";
 const HTTP: &str = "http";
 /// The name and version of a connector's form.
 const SCHEMA: &str = "cutover.status/1";
@@ -120,7 +121,8 @@ impl ViewReport {
         let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
         match (&self.trouble, &self.refusal) {
             (None, None) => Health::Healthy,
-            (None, Some(_)) if is_full => Health::Degraded,
+            // A server that is away may come back by itself; what does not pass is a trouble.
+            (None, Some(_)) if is_full || self.source == POSTGRES => Health::Degraded,
             _ => Health::Unhealthy,
         }
     }
@@ -307,13 +309,21 @@ impl ConnectorReport {
         let place = standing.as_ref().and_then(|s| s.connectors.get(config.name.connector()));
         let is_stuck = still > patience(config) && !matches!(status.phase, Phase::Snapshotting | Phase::Paused);
         let counts = status.tally.counts();
-        let health = if is_stuck { Health::Unhealthy } else { health(status.phase) };
+        // One that has all that was read waits for its source.
+        let away = standing.as_ref().and_then(|s| s.away.as_ref());
+        let away = away.filter(|_| matches!(status.phase, Phase::Following | Phase::CatchingUp));
+        let phase = match away {
+            Some(trouble) if trouble.kind.is_retryable() => Phase::Retrying,
+            Some(trouble) => Phase::of_error(trouble.kind),
+            None => status.phase,
+        };
+        let health = if is_stuck { Health::Unhealthy } else { health(phase) };
         let stuck = || is_stuck.then(|| TroubleReport::stuck(&config.destination, lag_steps, still));
         Self {
             health,
-            state: status.phase.to_string(),
+            state: phase.to_string(),
             since: status.since,
-            trouble: status.trouble.as_ref().map(TroubleReport::of).or_else(stuck),
+            trouble: status.trouble.as_ref().or(away).map(TroubleReport::of).or_else(stuck),
             reset: status.reset.clone(),
             generation: status.generation.map(|g| g.get()),
             cutover: status.cutover.map(Step::get),
@@ -452,7 +462,7 @@ fn source(config: &SourceConfig) -> &'static str {
     match config {
         SourceConfig::Files(_) => "files",
         SourceConfig::Push => "push",
-        SourceConfig::Postgres(_) => "postgres",
+        SourceConfig::Postgres(_) => POSTGRES,
     }
 }
 

@@ -16,6 +16,7 @@ use super::report::WalReport;
 use super::teller::{Teller, Telling};
 use crate::clock::World;
 use crate::config::{ConnectorConfig, SourceConfig, ViewConfig};
+use crate::connector::Trouble;
 use crate::continuity::columns::Difference;
 use crate::continuity::stamp::Mode;
 use crate::disk::FileSystem;
@@ -87,6 +88,8 @@ pub(super) struct Standing {
     pub(super) connectors: BTreeMap<String, Place>,
     /// Why nothing more comes into the log for now.
     pub(super) refusal: Option<String>,
+    /// Why its source cannot be read for now; of one that is elsewhere.
+    pub(super) away: Option<Trouble>,
     /// Whether that is because the log is full.
     pub(super) is_full: bool,
     /// For how long it was, since the view was opened.
@@ -326,7 +329,7 @@ impl LoggedView {
                 let push::Standing { log, rows, connectors, refusal, is_full, backpressure, .. } = live.standing();
                 let last = log.last;
                 let numbering = Numbering::Dense;
-                Some(Standing { log: Some(log), last, numbering, rows, connectors, refusal, is_full, backpressure, wal: None })
+                Some(Standing { log: Some(log), last, numbering, rows, connectors, refusal, is_full, backpressure, away: None, wal: None })
             }
             #[cfg(feature = "postgres")]
             Live::Table(feed) => feeds::standing(feed, &self.config.name),

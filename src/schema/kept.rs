@@ -51,7 +51,7 @@ pub(crate) fn as_variant(field: Field) -> Field {
 pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     let is_bad = name.is_empty() || name.chars().any(|c| " ,;{}()\n\t=".contains(c) || c.is_control());
     is_bad.then_some(
-        "is empty or has one of ' ,;{}()=' or a control character, which Parquet readers of Delta refuse; rename it in the view",
+        "is empty or has one of ' ,;{}()=' or a control character, which Parquet readers of Delta refuse; give it another name in the view, or in the table itself: ALTER TABLE ... RENAME COLUMN",
     )
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Track {
 /// How rows of a table stand in the log.
 struct Shape {
     place: String,
+    /// The table, as a statement names it.
+    table: String,
     columns: Vec<Column>,
     view: View,
     /// Operation and columns.
@@ -248,7 +250,8 @@ impl Shape {
         let key = view.key_indices();
         let fields: Vec<_> = view.change_schema().fields().iter().skip(1).cloned().collect();
         let place = format!("{}: {}", session.place(), shelf.name);
-        Ok(Self { place, columns, view, schema: Arc::new(Schema::new(fields)), key, filled })
+        let table = shelf.name.quoted();
+        Ok(Self { place, table, columns, view, schema: Arc::new(Schema::new(fields)), key, filled })
     }
 
     fn is_keyed(&self) -> bool {
@@ -295,8 +298,8 @@ impl Piece {
         }
         if before.is_none() && row.cells().any(|cell| cell == Cell::Unchanged) {
             return Err(format!(
-                "{}: an update left a large value as it was, and the server's log does not repeat it; use ALTER TABLE ... REPLICA IDENTITY FULL",
-                shape.place
+                "{}: an update left a large value as it was, and the server's log does not repeat it; use ALTER TABLE {} REPLICA IDENTITY FULL, for each partition where it has some",
+                shape.place, shape.table
             ));
         }
         self.rows.push(row, before, part).map_err(|e| e.message().to_owned())?;
@@ -383,8 +386,8 @@ impl Shape {
 
     fn unidentified(&self) -> String {
         format!(
-            "{}: the server's log does not tell which row was changed; use ALTER TABLE ... REPLICA IDENTITY FULL",
-            self.place
+            "{}: the server's log does not tell which row was changed; use ALTER TABLE {} REPLICA IDENTITY FULL",
+            self.place, self.table
         )
     }
 }

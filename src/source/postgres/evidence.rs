@@ -125,10 +125,12 @@ impl Evidence {
             Some(Some(known)) if known != found => Err(Error::continuity_lost(
                 Lost::OtherSource,
                 format!(
-                    "the transaction that ends at {} has the number {} and was read as {}: this is another history; {REMEDY}",
+                    "the transaction that ends at {} has the number {} and was read as {}, and was committed {} microseconds after 2000 and read as {}: this is another history; {REMEDY}",
                     lsn(found.end),
                     found.xid,
-                    known.xid
+                    known.xid,
+                    found.committed,
+                    known.committed
                 ),
             )),
             _ => Ok(()),

@@ -126,7 +126,7 @@ pub struct TableStanding {
     /// Those that were detached because the log was full.
     pub detached: std::collections::BTreeMap<String, Detached>,
     /// Why nothing is read for now; `None` while the server is followed.
-    pub away: Option<String>,
+    pub away: Option<Arc<Error>>,
     /// Why the table is not followed any more until a connector is reset.
     pub lost: Option<String>,
     /// Whether nothing is read because a log is full, and for how long that was so.
@@ -229,7 +229,7 @@ impl Feed {
             _ => state.trouble.as_ref().map(|trouble| trouble.message().to_owned()),
         };
         let away = match &told.contact {
-            Contact::Away(trouble) => Some(trouble.message().to_owned()),
+            Contact::Away(trouble) => Some(Arc::new(trouble.error())),
             _ => None,
         };
         Ok(TableStanding {

@@ -56,10 +56,21 @@ impl Stream {
         meeting: &Meeting<'_>,
         ready: Vec<(Arc<Shelf>, Ready)>,
     ) -> Result<Vec<(Arc<Shelf>, Ready)>> {
-        let mut found = Vec::new();
+        let (mut found, mut denied) = (Vec::new(), Vec::new());
         for (shelf, mut ready) in ready {
-            let published = ready.publish(meeting).await;
-            found.push((shelf, published.map(|()| ready)));
+            if let Err(e) = ready.table.check_readable(meeting.role()) {
+                found.push((shelf, Err(e)));
+                continue;
+            }
+            match ready.publish(meeting).await {
+                Err(e) if e.kind() == ErrorKind::Refused => denied.push((shelf, ready, e)),
+                published => found.push((shelf, published.map(|()| ready))),
+            }
+        }
+        if !denied.is_empty() {
+            let tables: Vec<&Table> = denied.iter().map(|(_, ready, _)| &ready.table).collect();
+            let statement = meeting.publishing(&tables).await?;
+            found.extend(denied.into_iter().map(|(shelf, _, e)| (shelf, Err(may_not(&e, &statement)))));
         }
         sound(found)
     }
@@ -73,7 +84,11 @@ impl Stream {
         shelf: &Shelf,
         ready: &mut Ready,
     ) -> Result<Option<Error>> {
-        ready.publish(meeting).await?;
+        ready.table.check_readable(meeting.role())?;
+        if let Err(e) = ready.publish(meeting).await {
+            let statement = meeting.publishing(&[&ready.table]).await?;
+            return Err(if e.kind() == ErrorKind::Refused { may_not(&e, &statement) } else { e });
+        }
         let awaited = match self.awaited.get(shelf.view()) {
             Some(awaited) => *awaited,
             None => meeting.next_transaction().await?,
@@ -266,7 +281,6 @@ impl Ready {
 
     /// Publishes it, if it is not.
     async fn publish(&mut self, meeting: &Meeting<'_>) -> Result<()> {
-        self.table.check_readable(meeting.role())?;
         let (membership, published) = meeting.publish(&self.table).await?;
         (self.membership, self.published) = (Some(membership), published);
         Ok(())
@@ -313,6 +327,11 @@ impl Ready {
         }
         (self.key != followed.key).then(|| format!("the key of {name} is {:?}, and was {:?}", self.key, followed.key))
     }
+}
+
+/// That the role may not publish tables, and who may do it by which statement.
+fn may_not(error: &Error, statement: &str) -> Error {
+    Error::refused(format!("{}; let the owner of the tables run {statement}", error.message()))
 }
 
 /// What is said of a table that does not go on where its log ends.

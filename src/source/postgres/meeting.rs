@@ -7,7 +7,7 @@ use super::evidence::{Identity, Seen, SeenSlot};
 use super::message::Lsn;
 use super::replication::Replication;
 use super::server::{Server, Session};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::step::Step;
 
 /// The oldest version whose slots and publications are as they are used here.
@@ -158,23 +158,27 @@ impl<'a> Meeting<'a> {
     ///
     /// Refused: it cannot be, with the statement that repairs it.
     pub(super) async fn publish(&self, table: &Table) -> Result<(Membership, Step)> {
-        let (publication, name) = (self.quoted(), table.name.quoted());
+        let name = table.name.quoted();
         let membership = match self.membership(table).await? {
             Some(membership) => Some(membership),
             None => {
-                let statement = if self.has_publication().await? {
-                    format!("ALTER PUBLICATION {publication} ADD TABLE {name}")
-                } else {
-                    format!(
-                        "CREATE PUBLICATION {publication} FOR TABLE {name} WITH (publish_via_partition_root = true)"
-                    )
-                };
-                self.change(&statement).await?;
+                self.session.execute(&self.publishing(&[table]).await?).await?;
                 self.membership(table).await?
             }
         };
         let gone = || Error::unavailable(format!("{}: {name} was published, and is not", self.place()));
         Ok((membership.ok_or_else(gone)?, flushed(&self.session).await?))
+    }
+
+    /// The statement that publishes tables which are not.
+    pub(super) async fn publishing(&self, tables: &[&Table]) -> Result<String> {
+        let (publication, names) = (self.quoted(), tables.iter().map(|table| table.name.quoted()));
+        let names = names.collect::<Vec<_>>().join(", ");
+        Ok(if self.has_publication().await? {
+            format!("ALTER PUBLICATION {publication} ADD TABLE {names}")
+        } else {
+            format!("CREATE PUBLICATION {publication} FOR TABLE {names} WITH (publish_via_partition_root = true)")
+        })
     }
 
     fn quoted(&self) -> String {
@@ -236,15 +240,6 @@ impl<'a> Meeting<'a> {
             }
         }
         Ok(None)
-    }
-
-    async fn change(&self, statement: &str) -> Result<()> {
-        self.session.execute(statement).await.map_err(|e| match e.kind() {
-            ErrorKind::Refused => {
-                Error::refused(format!("{}; let its owner run {statement}", e.message())).with_source(e)
-            }
-            _ => e,
-        })
     }
 
     /// Whether there is a publication of the name.

@@ -67,6 +67,13 @@ pub(crate) fn url_fault(url: &str) -> Option<String> {
 impl Address {
     fn read(url: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("{why}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+        // Such a character ends the part before it, and the rest would be taken for something else.
+        let behind = url.split_once("://").map_or("", |(_, behind)| behind);
+        if behind.find(['/', '?', '#']).is_some_and(|at| behind.get(at..).is_some_and(|rest| rest.contains('@'))) {
+            return Err(wrong(
+                "has a character in the user or the password that must be percent-encoded: %2F for /, %3F for ?, %23 for #, %40 for @, %3A for :, %25 for %",
+            ));
+        }
         let mut url = Url::parse(url).map_err(|e| wrong(&format!("is none ({e})")))?;
         if !matches!(url.scheme(), "postgres" | "postgresql") {
             return Err(wrong("does not begin with postgres://"));

@@ -48,6 +48,7 @@ fn a_url_that_is_wrong_is_told_without_being_quoted() {
         CANARY.to_owned(),
         format!("mysql://me:{CANARY}@db/shop"),
         format!("postgres://me:{CANARY}@db/shop?sslmode=prefer"),
+        format!("postgres://me:{CANARY}/more@db/shop"),
         format!("postgres://me:{CANARY}@db/shop?sslmode=disable&nonsense=1"),
         format!("postgres://me:{CANARY}@db:port/shop"),
         format!("postgres://me:{CANARY}@localhost/shop?connect_timeout={CANARY}"),
@@ -66,4 +67,13 @@ fn every_session_prints_values_alike() {
         server("postgres://localhost/shop?options=-c%20work_mem%3D1MB").config().get_options().unwrap().to_owned();
     assert!(options.starts_with("-c work_mem=1MB -c datestyle=ISO"), "{options}");
     assert!(options.contains("-c row_security=off"), "{options}");
+}
+
+#[test]
+fn a_password_that_is_not_encoded_is_told_apart() {
+    for password in ["a/b", "a?b", "a#b", "/"] {
+        let said = url_fault(&format!("postgres://me:{CANARY}{password}@db.example.com/shop")).unwrap();
+        assert!(said.contains("%2F for /") && !said.contains(CANARY), "{said}");
+    }
+    assert_eq!(url_fault("postgres://me:a%2Fb@db.example.com/shop?application_name=x"), None);
 }

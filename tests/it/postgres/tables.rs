@@ -57,6 +57,24 @@ fn a_table_is_known_by_its_key_whatever_it_is_called_and_wherever_its_rows_are()
 }
 
 #[test]
+fn who_may_not_publish_gets_one_statement_for_all_tables() {
+    const TEST: &str = "who_may_not_publish_gets_one_statement_for_all_tables";
+    let Some(server) = Postgres::find(TEST) else { return };
+    server.sql(
+        "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY); CREATE ROLE plain LOGIN REPLICATION;
+        GRANT SELECT ON a, b TO plain",
+    );
+    let home = TempDir::new().unwrap();
+    let views = format!("{}{}", view("a", "table = \"a\""), view("b", "table = \"b\""));
+    configure(home.path(), &server.url_of("plain"), &views);
+    let ran = cutover(home.path(), &["run", "--once"]).ended(5, 0);
+    let statement = "CREATE PUBLICATION \"cutover_p\" FOR TABLE \"public\".\"a\", \"public\".\"b\" WITH (publish_via_partition_root = true)";
+    assert!(ran.stderr.contains(statement), "{}", ran.stderr);
+    server.sql(statement);
+    cutover(home.path(), &["run", "--once"]).ended(0, 0);
+}
+
+#[test]
 fn a_table_that_cannot_be_followed_is_refused_with_what_helps() {
     const TEST: &str = "a_table_that_cannot_be_followed_is_refused_with_what_helps";
     let Some(server) = Postgres::find(TEST) else { return };
