@@ -29,6 +29,8 @@ const LARGEST_ANSWER: usize = 64 << 20;
 pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
+    /// The options of a command that asks the same daemon.
+    options: String,
 }
 
 /// Why a call got no answer, or not the one that was hoped for.
@@ -83,7 +85,7 @@ impl Client {
             .timeout(DEADLINE)
             .build()
             .map_err(|e| Error::internal("HTTP cannot be spoken").with_source(e))?;
-        Ok(Self { http, base: reach.url.clone() })
+        Ok(Self { http, base: reach.url.clone(), options: reach.options.clone() })
     }
 
     /// A call of the path that `parts` make.
@@ -179,7 +181,7 @@ impl Call<'_> {
             return serde_json::from_slice(&body).map_err(strange);
         }
         match serde_json::from_slice::<Told>(&body) {
-            Ok(told) => Err(Failure::Refused(told.problem(status.as_u16(), retry_after))),
+            Ok(told) => Err(Failure::Refused(told.problem(status.as_u16(), retry_after, &client.options))),
             Err(_) => Err(client.strange(status.as_u16(), &format!("refuses by HTTP {}", status.as_u16()))),
         }
     }
@@ -215,7 +217,7 @@ struct Told {
 }
 
 impl Told {
-    fn problem(self, status: u16, retry_after: Option<Duration>) -> Problem {
+    fn problem(self, status: u16, retry_after: Option<Duration>, options: &str) -> Problem {
         let kind = self.error_code.as_deref().and_then(kind_named).unwrap_or_else(|| kind_of_status(status));
         let said = self
             .detail
@@ -223,7 +225,7 @@ impl Told {
             .or(self.title)
             .unwrap_or_else(|| format!("the daemon refuses by HTTP {status}"));
         let next = self.next.filter(|next| !said.contains(next.as_str()));
-        let message = next.map_or(said.clone(), |next| format!("{said}; what helps: {next}"));
+        let message = next.map_or(said.clone(), |next| format!("{said}; what helps: {next}{options}"));
         Problem { status, kind, message, retry_after }
     }
 }

@@ -70,7 +70,7 @@ impl FakeDaemon {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(reply).with_state(Arc::clone(&script));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let client = Client::new(&Reach { url: url.parse().unwrap(), token: None }).unwrap();
+        let client = Client::new(&Reach { url: url.parse().unwrap(), token: None, options: String::new() }).unwrap();
         let world = World { clock: Arc::new(Dozing::default()), ids: Arc::new(Ids::from_seed(7)) };
         Self { script, url, client, world }
     }

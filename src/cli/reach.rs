@@ -25,6 +25,8 @@ pub(super) struct Reach {
     pub(super) url: Url,
     /// The token that it wants, if it wants one.
     pub(super) token: Option<Secret>,
+    /// The options that lead there once more, for a command that helps.
+    pub(super) options: String,
 }
 
 impl Reach {
@@ -68,7 +70,13 @@ impl Reach {
 
     fn new(url: Url, session: &Session) -> Result<Self> {
         let token = session.global.token_file.as_deref().map(read_token).transpose()?;
-        Ok(Self { url, token })
+        let config = &session.global.config;
+        // A URL may hold a password.
+        let options = match &session.global.url {
+            None if config != Path::new(CONFIG) => format!(" -c {}", config.display()),
+            _ => String::new(),
+        };
+        Ok(Self { url, token, options })
     }
 }
 

@@ -91,6 +91,12 @@ async fn keep(
         if is_done(daemon) {
             return Ok(());
         }
+        if daemon.is_mended() {
+            tokio::select! {
+                mended = daemon.mend() => mended?,
+                () = signals.stop() => return Ok(()),
+            }
+        }
         tokio::select! {
             () = clock.sleep(TICK) => watch.board.tick(clock.boot()),
             () = signals.stop() => return Ok(()),

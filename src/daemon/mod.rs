@@ -219,6 +219,26 @@ impl Daemon {
         Ok(changed)
     }
 
+    /// Whether there is a connector that could not be started for want of its source, which is there.
+    pub fn is_mended(&self) -> bool {
+        let state = self.read();
+        let is_back = |member: &&Arc<Member>| {
+            let name = &member.config.name;
+            let view = state.views.get(&(name.pipeline().to_string(), name.view().to_string()));
+            view.is_some_and(|view| view.is_there() && view.trouble().is_none())
+        };
+        let waits = |member: &&Arc<Member>| {
+            matches!(member.config.source, SourceConfig::Postgres(_)) && member.handle().is_err()
+        };
+        state.members.values().filter(waits).any(|member| is_back(&member))
+    }
+
+    /// Starts what could not be started before, by the configuration as it is.
+    pub async fn mend(&self) -> Result<()> {
+        let config = Config::clone(&self.config());
+        self.apply(config).await.map(drop)
+    }
+
     /// What happened here.
     pub fn events(&self) -> &Arc<Events> {
         &self.events

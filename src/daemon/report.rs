@@ -116,6 +116,20 @@ impl ViewReport {
         self.connectors.iter().map(|c| c.health).max().unwrap_or(Health::Healthy).max(self.own_health())
     }
 
+    /// What is wrong with the view itself: a code, why, and what helps.
+    pub fn ill(&self) -> Option<(&'static str, &str, &'static str)> {
+        let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
+        match (&self.trouble, &self.refusal) {
+            (Some(why), _) => Some(("view_failed", why, "do what the reason says, then load the configuration anew")),
+            (None, Some(why)) if is_full => {
+                Some(("step_log_full", why, "let its connectors go on, or give it a larger max_bytes"))
+            }
+            (None, Some(why)) if self.source == POSTGRES => Some(("source_away", why, "none: it is tried again")),
+            (None, Some(why)) => Some(("view_failed", why, "look at the disk, then load the configuration anew")),
+            (None, None) => None,
+        }
+    }
+
     /// How the view itself does, beside its connectors.
     pub fn own_health(&self) -> Health {
         let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
@@ -369,13 +383,19 @@ impl ConnectorReport {
 
     /// One that could not be started.
     pub(super) fn failed(config: &ConnectorConfig, error: &Error) -> Self {
+        // It is started once its database is there, and all is well with its table.
+        let passes = matches!(config.source, SourceConfig::Postgres(_)) && error.kind().is_retryable();
+        let (phase, next) = match passes {
+            true => (Phase::Retrying, "none: it is tried again"),
+            false => (Phase::Failed, "do what the reason says, then load the configuration anew"),
+        };
         let trouble = TroubleReport {
             code: error.kind().name().to_string(),
             cause: None,
             reason: error.message().to_string(),
-            next_action: "do what the reason says, then load the configuration anew".to_string(),
+            next_action: next.to_string(),
         };
-        Self { trouble: Some(trouble), ..Self::blank(config) }
+        Self { trouble: Some(trouble), state: phase.to_string(), health: health(phase), ..Self::blank(config) }
     }
 
     fn blank(config: &ConnectorConfig) -> Self {

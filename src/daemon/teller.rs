@@ -14,6 +14,9 @@ use crate::config::{ConnectorName, ViewConfig};
 use crate::connector::{Acknowledged, Append, Phase, ResetRecord, ResetState, Status, What};
 use crate::error::Error;
 use crate::events::{About, Draft, Events, Kind};
+#[cfg(feature = "postgres")]
+use crate::source::logged::Departures;
+use crate::source::logged::Detached;
 use crate::source::push::{Trouble, Troubles};
 
 /// Commits of a connector, or what its client says, within this time are one event.
@@ -95,6 +98,26 @@ impl Teller {
         Telling::of(tokio::spawn(follower.run(status)), &world.clock)
     }
 
+    /// Tells who is detached from a table's step log until the view ends.
+    #[cfg(feature = "postgres")]
+    pub(super) fn table(&self, view: &ViewConfig, mut departures: Departures) -> Telling {
+        let Self::List(_, world) = self else { return Telling::default() };
+        let (teller, view) = (self.clone(), view.clone());
+        let task = tokio::spawn(async move {
+            while let Some(found) = departures.next().await {
+                for (connector, place) in found {
+                    teller.detached(&view, &connector, place);
+                }
+            }
+        });
+        Telling::of(task, &world.clock)
+    }
+
+    fn detached(&self, view: &ViewConfig, connector: &str, place: Detached) {
+        let data = json!({ "acknowledged": place.acknowledged, "last_step": place.at });
+        self.tell(Kind::Detached, About::connector(&view.pipeline, &view.name, connector), data);
+    }
+
     /// Tells of a pushed view until it ends.
     pub(super) fn view(&self, view: &ViewConfig, mut troubles: Troubles) -> Telling {
         let Self::List(_, world) = self else { return Telling::default() };
@@ -104,11 +127,7 @@ impl Teller {
                 for trouble in found {
                     match trouble {
                         Trouble::Broken(why) => teller.view_failed(&view, &why),
-                        Trouble::Detached { connector, place } => {
-                            let data = json!({ "acknowledged": place.acknowledged, "last_step": place.at });
-                            let about = About::connector(&view.pipeline, &view.name, &connector);
-                            teller.tell(Kind::Detached, about, data);
-                        }
+                        Trouble::Detached { connector, place } => teller.detached(&view, &connector, place),
                     }
                 }
             }

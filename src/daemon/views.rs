@@ -159,8 +159,11 @@ pub(super) async fn open(
                 databases.entry(&view.pipeline).or_default().push((view, of(view)));
             }
         }
-        for (pipeline, tables) in databases {
-            let feed = feeds::open(pipeline, &tables, directory, world).await.map(Arc::new);
+        let feeds = databases.iter().map(|(pipeline, tables)| feeds::open(pipeline, tables, directory, world));
+        // One that is not met does not keep the others waiting.
+        let feeds = futures::future::join_all(feeds).await;
+        for ((pipeline, tables), feed) in databases.into_iter().zip(feeds) {
+            let feed = feed.map(Arc::new);
             for (view, _) in tables {
                 let live = feed.as_ref().map(|feed| Live::Table(Arc::clone(feed))).map_err(ToString::to_string);
                 let trouble =
@@ -169,7 +172,9 @@ pub(super) async fn open(
                     tracing::error!(event = "view_failed", pipeline, view = view.name, error = %e, "a view cannot be opened");
                     teller.view_failed(view, e.message());
                 }
-                let (config, telling) = ((*view).clone(), Telling::default());
+                let departures = feed.as_ref().ok().and_then(|feed| feed.departures(&view.name).ok());
+                let telling = departures.map_or_else(Telling::default, |departures| teller.table(view, departures));
+                let config = (*view).clone();
                 let view = LoggedView { config, view: None, live: RwLock::new(live), telling };
                 opened.insert((view.config.pipeline.clone(), view.config.name.clone()), Arc::new(view));
             }
@@ -334,6 +339,11 @@ impl LoggedView {
             #[cfg(feature = "postgres")]
             Live::Table(feed) => feeds::standing(feed, &self.config.name),
         }
+    }
+
+    /// Whether connectors can be started on it.
+    pub(super) fn is_there(&self) -> bool {
+        self.standing().is_some_and(|standing| standing.log.is_some())
     }
 
     /// What a token of `step`, which this view has, must name; of a pushed one.

@@ -94,8 +94,12 @@ enum Reason {
         view: String,
         /// How it does.
         health: Health,
+        /// `view_failed`, `step_log_full`, or `source_away`.
+        code: &'static str,
         /// Why.
         reason: String,
+        /// What helps.
+        next_action: &'static str,
     },
     /// A connector.
     Connector {
@@ -143,8 +147,9 @@ pub(super) async fn worst(State(server): State<Arc<Server>>, _: Bare) -> Respons
 fn pipeline(pipeline: &PipelineReport) -> PipelineHealth {
     let views = pipeline.views.iter().filter_map(|view| {
         let view_name = format!("{}/{}", pipeline.name, view.name);
-        let reason = view.trouble.clone().or_else(|| view.refusal.clone())?;
-        Some(Reason::View { view: view_name, health: view.own_health(), reason })
+        let (code, reason, next_action) = view.ill()?;
+        let reason = reason.to_owned();
+        Some(Reason::View { view: view_name, health: view.own_health(), code, reason, next_action })
     });
     let ill = connectors(std::slice::from_ref(pipeline)).filter(|c| c.health != Health::Healthy);
     let ill = ill.cloned().map(|c| {

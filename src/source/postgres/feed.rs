@@ -18,19 +18,19 @@ use tokio::task::JoinHandle;
 use super::evidence::open_evidence;
 use super::meeting::WalKept;
 use super::reader::TableSource;
-use super::server::Server;
+use super::server::{REACH, Server};
 use super::shelf::{Shelf, TableSettings, Trouble};
 use super::stream::{Request, Stream};
 use crate::clock::World;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::source::logged::WhenFull;
-use crate::source::logged::{Detached, Place};
+use crate::source::logged::{Departures, Detached, Place};
 use crate::step::Step;
 use crate::steplog;
 
 /// How long it is waited for a server at the beginning: for one that was never met, and for one that was.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ impl Shared {
         tokio::select! {
             done = work => done,
             () = self.world.clock.deadline(ANSWER) => {
-                Err(Error::unavailable(format!("{}: the server does not answer", self.server.place())))
+                Err(Error::unavailable(format!("{}: the server does not answer; {REACH}", self.server.place())))
             }
         }
     }
@@ -196,7 +196,8 @@ impl Feed {
             _ if told.fingerprint.is_some() && state.log.is_some() => None,
             Contact::Away(trouble) => Some(trouble.error()),
             Contact::Awaited => {
-                Some(Error::unavailable(format!("{}: the server does not answer", self.shared.server.place())))
+                let place = self.shared.server.place();
+                Some(Error::unavailable(format!("{place}: the server does not answer; {REACH}")))
             }
             Contact::Met | Contact::Lost(_) => None,
         }
@@ -216,6 +217,11 @@ impl Feed {
     /// A view as the source of a connector of this name, or of somebody for whom nothing is held back.
     pub fn source(&self, view: &str, connector: Option<&str>) -> Result<TableSource> {
         TableSource::new(Arc::clone(&self.shared), Arc::clone(self.shelf(view)?), self.requests.downgrade(), connector)
+    }
+
+    /// Tells which connectors of a view are detached.
+    pub fn departures(&self, view: &str) -> Result<Departures> {
+        Ok(Departures::of(self.shelf(view)?.places.subscribe()))
     }
 
     /// Where a view stands.

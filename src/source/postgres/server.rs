@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a session may take to come about, whatever the URL says.
 const SESSION_LIMIT: Duration = Duration::from_secs(60);
+/// What helps where a server does not answer.
+pub(super) const REACH: &str = "see that the server runs, and that this machine reaches it at this host and port";
 /// How long an answer may take: the rows of a statement, or the next ones of many.
 const ANSWER: Duration = Duration::from_secs(300);
 /// After how long without a word a connection is asked whether it is still there, and how often it is asked again.
@@ -173,7 +175,8 @@ impl Server {
                 }
             }
         };
-        let client = answered(&*self.clock, SESSION_LIMIT, &self.place, "connecting", connected).await?;
+        let client = answered(&*self.clock, SESSION_LIMIT, &self.place, "connecting", connected).await;
+        let client = client.map_err(|e| if e.kind() == ErrorKind::Unavailable { e.with_remedy(REACH) } else { e })?;
         Ok(Session { client, _driver: driver, place: Arc::clone(&self.place), clock: Arc::clone(&self.clock) })
     }
 }

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use super::catalog::TableName;
 use crate::clock::Ids;
 use crate::disk::Disk;
-use crate::error::{Error, ErrorKind, Lost, Result};
+use crate::error::{Error, ErrorKind, Lost, Result, with_causes};
 use crate::schema::View;
-use crate::source::logged::{Kept, Places, Register, WhenFull, open_register};
+use crate::source::logged::{Keeper, Kept, Places, Register, WhenFull, makes_room, open_register};
 use crate::source::rows::blocking;
 use crate::step::Step;
 use crate::steplog::{Limits, StepLog};
@@ -48,7 +48,10 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub(super) fn of(error: &Error) -> Self {
-        Self { kind: error.kind(), lost: error.lost(), message: error.message().to_owned() }
+        // What is not an answer of the server's says what happened in its causes.
+        let is_silent = error.kind() == ErrorKind::Unavailable && error.lost().is_none();
+        let message = if is_silent { with_causes(error) } else { error.message().to_owned() };
+        Self { kind: error.kind(), lost: error.lost(), message }
     }
 
     pub(super) fn error(&self) -> Error {
@@ -188,23 +191,28 @@ impl Shelf {
 
     /// Whether the log takes less than before, after those were detached that may be, if nothing else helps.
     pub(super) async fn has_made_room(&self, log: &StepLog) -> Result<bool> {
-        let before = log.stand().bytes;
-        loop {
-            self.let_go(log).await?;
-            if log.stand().bytes < before {
-                return Ok(true);
-            }
-            let (mut detached, at) = (Vec::new(), log.stand().last);
-            self.change_detached(|places| {
-                detached = places.detach_last(at);
-                !detached.is_empty()
-            })?;
-            if detached.is_empty() {
-                return Ok(false);
-            }
-            let view = self.view();
-            tracing::warn!(event = "detached", view, connectors = ?detached, step = %at, "the step log is full; connectors were detached");
-        }
+        makes_room(self.view(), log, &mut Keeping { shelf: self, log }).await
+    }
+}
+
+/// Who makes room in a shelf's log.
+struct Keeping<'a> {
+    shelf: &'a Shelf,
+    log: &'a StepLog,
+}
+
+impl Keeper for Keeping<'_> {
+    async fn let_go(&mut self) -> Result<()> {
+        self.shelf.let_go(self.log).await
+    }
+
+    fn detach_last(&mut self, at: Step) -> Result<Vec<String>> {
+        let mut detached = Vec::new();
+        self.shelf.change_detached(|places| {
+            detached = places.detach_last(at);
+            !detached.is_empty()
+        })?;
+        Ok(detached)
     }
 }
 

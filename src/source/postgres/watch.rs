@@ -33,8 +33,11 @@ const DIGEST: &str = "SELECT pg_catalog.encode(pg_catalog.sha256(pg_catalog.conv
         WHERE inhparent = ANY($1)
         UNION ALL
         SELECT pg_catalog.concat_ws(' ', 'column', attrelid, attnum, attname, xmin) FROM pg_catalog.pg_attribute
-        WHERE attnum > 0 AND (attrelid = ANY($1)
-            OR attrelid IN (SELECT typrelid FROM pg_catalog.pg_type WHERE oid = ANY($2) AND typrelid <> 0))
+        WHERE attnum > 0 AND attrelid = ANY($1)
+        UNION ALL
+        SELECT pg_catalog.concat_ws(' ', 'member', a.attrelid, a.attnum, a.xmin) FROM pg_catalog.pg_type t
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid
+        WHERE t.oid = ANY($2) AND t.typrelid <> 0 AND a.attnum > 0
         UNION ALL
         SELECT pg_catalog.concat_ws(' ', 'index', indexrelid, indisunique, indisvalid, indimmediate, indisprimary,
             indisreplident) FROM pg_catalog.pg_index WHERE indrelid = ANY($1)

@@ -12,7 +12,7 @@ use super::operations::{Operations, check};
 use super::{Shared, Told};
 use crate::error::{Error, ErrorKind, Lost, Result, guarded};
 use crate::schema::View;
-use crate::source::logged::{FULL, Kept, Places, Register, WhenFull};
+use crate::source::logged::{FULL, Keeper, Kept, Places, Register, WhenFull, makes_room};
 use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
 use crate::view::{Effect, Staging, ViewStore};
@@ -339,31 +339,27 @@ impl Owner {
 
     /// Whether the log takes less than before.
     fn has_made_room(&mut self) -> bool {
-        let before = self.shared.log.stand().bytes;
-        loop {
-            let tried = self.sync().and_then(|()| self.let_go());
-            if let Err(e) = tried {
-                tracing::warn!(view = self.shared.view.name(), error = %e, "nothing was released from the step log");
-                return false;
-            }
-            if self.shared.log.stand().bytes < before {
-                return true;
-            }
-            let (mut detached, at) = (Vec::new(), self.shared.log.stand().last);
-            let written = self.change_detached(|places| {
-                detached = places.detach_last(at);
-                !detached.is_empty()
-            });
-            let view = self.shared.view.name();
-            if let Err(e) = written {
-                tracing::warn!(event = "detach_failed", view, error = %e, "nobody was detached from the full step log");
-                return false;
-            }
-            if detached.is_empty() {
-                return false;
-            }
-            tracing::warn!(event = "detached", view, connectors = ?detached, step = %at, "the step log is full; connectors were detached");
-        }
+        let shared = Arc::clone(&self.shared);
+        block_on(makes_room(shared.view.name(), &shared.log, self)).unwrap_or_else(|e| {
+            let view = shared.view.name();
+            tracing::warn!(event = "no_room_made", view, error = %e, "nothing was released from the full step log");
+            false
+        })
+    }
+}
+
+impl Keeper for Owner {
+    async fn let_go(&mut self) -> Result<()> {
+        self.sync().and_then(|()| Owner::let_go(self))
+    }
+
+    fn detach_last(&mut self, at: Step) -> Result<Vec<String>> {
+        let mut detached = Vec::new();
+        self.change_detached(|places| {
+            detached = places.detach_last(at);
+            !detached.is_empty()
+        })?;
+        Ok(detached)
     }
 }
 

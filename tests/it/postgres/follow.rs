@@ -95,6 +95,65 @@ fn a_daemon_follows_what_is_written_and_keeps_no_wal() {
 }
 
 #[test]
+fn status_tells_what_is_behind_and_what_waits_for_the_server() {
+    let Some(mut server) = Postgres::find("status_tells_what_is_behind_and_what_waits_for_the_server") else { return };
+    server.sql(ORDERS);
+    server.sql("CREATE TABLE quiet (id int PRIMARY KEY); INSERT INTO quiet VALUES (1)");
+    let site = Site::new(&server, &[("orders", "orders"), ("quiet", "quiet")], "");
+    let mut running = site.start();
+    let url = address(&running);
+    site.catch_up(&server, &running);
+    let status = || -> Vec<serde_json::Value> {
+        // Looking costs more than waiting.
+        std::thread::park_timeout(Duration::from_millis(100));
+        let shown = site.run(&["status", "--url", &url, "-o", "json"]).stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let views = shown["pipelines"][0]["views"].as_array().unwrap();
+        views.iter().map(|view| view["connectors"][0].clone()).collect()
+    };
+    server.sql("INSERT INTO orders SELECT i, 1, 'new' FROM generate_series(1000, 3000) i; UPDATE orders SET amount = 2");
+    site.catch_up(&server, &running);
+    let is_caught_up = || status().iter().all(|c| c["lag_steps"] == 0 && c["health"] == "healthy");
+    assert!(wait_until(PATIENCE, is_caught_up), "{:?}", status());
+    // The source went on, and there is nothing of it that the table lacks.
+    let quiet = status().into_iter().find(|c| c["name"] == "p/quiet/lake").unwrap();
+    assert!(quiet["source_step"].as_u64() > quiet["last_step"].as_u64(), "{quiet}");
+    server.stop();
+    let waits = || {
+        status().iter().all(|c| {
+            let why = c["trouble"]["reason"].as_str().unwrap_or_default();
+            c["state"] == "retrying" && c["health"] == "degraded" && why.contains("127.0.0.1")
+        })
+    };
+    assert!(wait_until(PATIENCE, waits), "{:?}", status());
+    server.start();
+    assert!(wait_until(PATIENCE, || status().iter().all(|c| c["state"] == "following")), "{:?}", status());
+    running.signal("TERM");
+    assert_eq!(running.code(), Some(0), "{}", running.said());
+    site.check(&server);
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_nobody_up_for_long() {
+    const TEST: &str = "a_server_that_does_not_answer_holds_nobody_up_for_long";
+    let Some(mut server) = Postgres::find(TEST) else { return };
+    server.sql(ORDERS);
+    let site = Site::new(&server, &[("orders", "orders")], "");
+    server.stop();
+    let ran = site.run(&["run", "--once"]).ended(75, 0);
+    assert!(ran.stderr.contains("see that the server runs") && ran.stderr.contains("127.0.0.1"), "{}", ran.stderr);
+    // A daemon answers, and begins once the server is there.
+    let mut running = site.start();
+    let url = address(&running);
+    let shown = site.run(&["status", "--url", &url, "-o", "json"]).stdout;
+    assert!(shown.contains("\"state\":\"retrying\"") && shown.contains("see that the server runs"), "{shown}");
+    server.start();
+    site.catch_up(&server, &running);
+    running.signal("TERM");
+    assert_eq!(running.code(), Some(0), "{}", running.said());
+}
+
+#[test]
 fn a_table_that_is_emptied_is_loaded_with_what_came_after() {
     let Some(server) = Postgres::find("a_table_that_is_emptied_is_loaded_with_what_came_after") else { return };
     server.sql(ORDERS);

@@ -1,6 +1,6 @@
 //! What changes a table's values without a row that changes, and so without a word in the server's log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub(crate) struct Form {
     /// The columns.
     pub(super) columns: Vec<Entry>,
     /// The types of users by which values are printed, and what they are made of.
-    pub(super) types: BTreeMap<u32, Spelling>,
+    pub(super) types: Vec<Spelling>,
 }
 
 /// Where rows are.
@@ -100,7 +100,7 @@ impl Form {
 
     /// The types of users by which values are printed.
     pub(crate) fn types(&self) -> impl Iterator<Item = u32> {
-        self.types.keys().copied()
+        self.types.iter().map(|spelling| spelling.oid)
     }
 
     /// What happened between this and `later`. `kept` are the parts in whose files are rows from before.
@@ -118,8 +118,9 @@ impl Form {
         if later.files.iter().any(|file| file.is_adopted && !before.contains(&file.part)) {
             return untold("a table was attached to it as a partition");
         }
-        let other = |(oid, spelling): (&u32, &Spelling)| {
-            later.types.get(oid).filter(|other| !spelling.leads_to(other)).map(|other| other.name.clone())
+        let other = |spelling: &Spelling| {
+            let other = later.types.iter().find(|other| other.oid == spelling.oid);
+            other.filter(|other| !spelling.leads_to(other)).map(|other| other.name.clone())
         };
         if let Some(name) = self.types.iter().find_map(other) {
             return untold(&format!("the type {name} was altered, so its values have other texts"));
@@ -134,8 +135,10 @@ impl Form {
             return untold(&format!("the column {:?} of it has another type, whose values have other texts", other.name));
         }
         let moved = self.moved(later);
-        let anew: Vec<&File> =
-            later.files.iter().filter(|file| moved.contains(&file.part) && !kept.contains(&file.part)).collect();
+        // The first file of a table has the table's number.
+        let is_new = |file: &File| file.is_part && file.file != file.part && !before.contains(&file.part);
+        let is_anew = |file: &File| moved.contains(&file.part) && !kept.contains(&file.part);
+        let anew: Vec<&File> = later.files.iter().filter(|file| is_anew(file) || is_new(file)).collect();
         if anew.is_empty() {
             return Verdict::Told;
         }
@@ -160,7 +163,8 @@ impl Entry {
     /// Whether `other` has its name and is another column, of the same type.
     fn is_replaced(&self, other: &Self) -> bool {
         let ((number, kind, more), (other_number, other_kind, other_more)) = (self.column, other.column);
-        self.name == other.name && number != other_number && (kind, more) == (other_kind, other_more)
+        let is_told = self.told.is_some() && other.told.is_some();
+        is_told && self.name == other.name && number != other_number && (kind, more) == (other_kind, other_more)
     }
 
     /// Whether `other`, the same column at another time, has other texts of the same values, and nobody would see it.
@@ -179,3 +183,7 @@ impl Entry {
         self.written != other.written && self.name == other.name && self.told.is_some() && kind(self) == kind(other)
     }
 }
+
+#[cfg(test)]
+#[path = "form_tests.rs"]
+mod tests;

@@ -1,7 +1,5 @@
 //! What the texts of a type's values are made of, as far as users may alter it.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::super::server::Session;
@@ -10,12 +8,14 @@ use crate::error::Result;
 /// What a type is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spelling {
+    /// Its number.
+    pub(super) oid: u32,
     /// Its name.
     pub(super) name: String,
     /// Whether something may be added without another text of what is there, as to an enum.
     pub(super) is_open: bool,
     /// Its labels, or the types of its members, by their numbers.
-    pub(super) members: BTreeMap<i64, String>,
+    pub(super) members: Vec<(i64, String)>,
 }
 
 /// The types of users that values of the types `$1` have in them, with the members of each: labels, attributes without their
@@ -39,26 +39,29 @@ const SPELLED: &str = "WITH RECURSIVE used(oid) AS (
         WHERE a.attnum > 0 AND NOT a.attisdropped
     UNION ALL
     SELECT t.oid, t.typname::text, 0, t.typbasetype || '/' || t.typtypmod, false
-        FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid WHERE t.typtype = 'd'";
+        FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid WHERE t.typtype = 'd'
+    ORDER BY 1, 3";
 
 impl Spelling {
     /// Whether what was printed by this has the same text by `other`.
     pub(super) fn leads_to(&self, other: &Self) -> bool {
-        let is_same = |(number, member): (&i64, &String)| other.members.get(number) == Some(member);
-        self.members.iter().all(is_same) && (self.is_open || self.members.len() == other.members.len())
+        let is_there = |member: &(i64, String)| other.members.contains(member);
+        self.members.iter().all(is_there) && (self.is_open || self.members.len() == other.members.len())
     }
 }
 
-/// The types of users that the values of `types` have in them, by their numbers.
-pub(super) async fn spelled(session: &Session, types: &[u32]) -> Result<BTreeMap<u32, Spelling>> {
-    let mut spelled = BTreeMap::new();
+/// The types of users that the values of `types` have in them.
+pub(super) async fn spelled(session: &Session, types: &[u32]) -> Result<Vec<Spelling>> {
+    let mut spelled: Vec<Spelling> = Vec::new();
     if types.iter().all(|oid| *oid < 16_384) {
         return Ok(spelled);
     }
     for row in session.query(SPELLED, &[&types]).await? {
-        let spelling = Spelling { name: row.get(1), is_open: row.get(4), members: BTreeMap::new() };
-        let spelling = spelled.entry(row.get(0)).or_insert(spelling);
-        spelling.members.insert(row.get(2), row.get(3));
+        let (oid, member) = (row.get(0), (row.get(2), row.get(3)));
+        match spelled.last_mut().filter(|spelling| spelling.oid == oid) {
+            Some(spelling) => spelling.members.push(member),
+            None => spelled.push(Spelling { oid, name: row.get(1), is_open: row.get(4), members: vec![member] }),
+        }
     }
     Ok(spelled)
 }
