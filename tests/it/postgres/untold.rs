@@ -63,7 +63,7 @@ fn what_changes_nothing_is_not_taken_for_a_loss() {
         "CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TYPE pair AS (a int, b text);
         CREATE TABLE t (id int PRIMARY KEY, v int, w varchar(10), m mood, p pair,
             twice int GENERATED ALWAYS AS (v * 2) STORED);
-        INSERT INTO t SELECT i, i, 'w' || i, 'glad', (i, 'x') FROM generate_series(1, 99) i;
+        INSERT INTO t SELECT i, i, 'w' || i, 'glad', row(i, 'x'::text)::pair FROM generate_series(1, 99) i;
         CREATE TABLE parts (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
         CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (100);
         CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (100) TO (200);
