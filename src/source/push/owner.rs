@@ -147,7 +147,7 @@ impl Owner {
                 }
                 Request::Acknowledge(name, step, reply) => {
                     self.told.send_modify(|told| told.places.acknowledge(&name, step));
-                    let _ = reply.send(self.let_go());
+                    let _ = reply.send(block_on(self.release_needless()));
                     self.show_room();
                 }
             }
@@ -316,7 +316,7 @@ impl Owner {
     }
 
     /// Releases what nobody needs any more. The store is made durable for it once that is worth a sync.
-    fn let_go(&mut self) -> Result<()> {
+    async fn release_needless(&mut self) -> Result<()> {
         if self.unsynced >= self.limits.segment_bytes {
             self.sync()?;
         }
@@ -326,7 +326,10 @@ impl Owner {
             Some(store) => store.durable().min(needless),
             None => needless,
         };
-        kept.map_or(Ok(()), |step| block_on(self.shared.log.release(step)))
+        match kept {
+            Some(step) => self.shared.log.release(step).await,
+            None => Ok(()),
+        }
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -350,7 +353,8 @@ impl Owner {
 
 impl Keeper for Owner {
     async fn let_go(&mut self) -> Result<()> {
-        self.sync().and_then(|()| Owner::let_go(self))
+        self.sync()?;
+        self.release_needless().await
     }
 
     fn detach_last(&mut self, at: Step) -> Result<Vec<String>> {
