@@ -87,7 +87,8 @@ async fn a_daemon_that_is_not_there_is_69() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", gone.local_addr().unwrap()).parse().unwrap();
     drop(gone);
-    let error = Client::new(&Reach { url, token: None, options: String::new() }).unwrap().pipelines().await.unwrap_err();
+    let error =
+        Client::new(&Reach { url, token: None, options: String::new() }).unwrap().pipelines().await.unwrap_err();
     assert_eq!((error.kind(), failure::exit_code(&error)), (ErrorKind::Unavailable, 69));
     assert!(error.message().contains("cannot be reached; start it by cutover run"), "{error}");
 

@@ -449,9 +449,7 @@ impl TroubleReport {
                 "look at the log and at the storage; resume the connector, or start the program anew",
             ),
             Destination::Http => (
-                format!(
-                    "the client has said nothing for {still}, and lacks {steps}, which the step log keeps for it"
-                ),
+                format!("the client has said nothing for {still}, and lacks {steps}, which the step log keeps for it"),
                 "look whether the client runs, and whether it says what it has: by acknowledge, or when it resumes",
             ),
         };

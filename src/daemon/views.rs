@@ -334,7 +334,18 @@ impl LoggedView {
                 let push::Standing { log, rows, connectors, refusal, is_full, backpressure, .. } = live.standing();
                 let last = log.last;
                 let numbering = Numbering::Dense;
-                Some(Standing { log: Some(log), last, numbering, rows, connectors, refusal, is_full, backpressure, away: None, wal: None })
+                Some(Standing {
+                    log: Some(log),
+                    last,
+                    numbering,
+                    rows,
+                    connectors,
+                    refusal,
+                    is_full,
+                    backpressure,
+                    away: None,
+                    wal: None,
+                })
             }
             #[cfg(feature = "postgres")]
             Live::Table(feed) => feeds::standing(feed, &self.config.name),

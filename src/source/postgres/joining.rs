@@ -301,8 +301,7 @@ impl Ready {
         }
         if followed.complete_to < confirmed {
             let (name, from, to) = (&shelf.name, Lsn(followed.complete_to.get()), Lsn(confirmed.get()));
-            let what =
-                format!("{name} was read up to {from}, and the slot stands at {to}: what is between is missing");
+            let what = format!("{name} was read up to {from}, and the slot stands at {to}: what is between is missing");
             return lost(said(place, &what));
         }
         Ok(())

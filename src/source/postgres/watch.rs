@@ -171,7 +171,8 @@ impl Stream {
         if let Some(doubt) = watch.doubt.as_ref().filter(|doubt| doubt.about == about && doubt.until <= position) {
             for track in doubt.about.iter().filter_map(|(at, _)| assembly.tracks.get(*at)) {
                 let name = &track.shelf.name;
-                let what = format!("{name}: a part of it was emptied or rewritten by itself, and no row of that is told");
+                let what =
+                    format!("{name}: a part of it was emptied or rewritten by itself, and no row of that is told");
                 lost.push((track.shelf.view().to_owned(), what));
             }
         }

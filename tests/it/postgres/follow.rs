@@ -111,7 +111,8 @@ fn status_tells_what_is_behind_and_what_waits_for_the_server() {
         let views = shown["pipelines"][0]["views"].as_array().unwrap();
         views.iter().map(|view| view["connectors"][0].clone()).collect()
     };
-    server.sql("INSERT INTO orders SELECT i, 1, 'new' FROM generate_series(1000, 3000) i; UPDATE orders SET amount = 2");
+    server
+        .sql("INSERT INTO orders SELECT i, 1, 'new' FROM generate_series(1000, 3000) i; UPDATE orders SET amount = 2");
     site.catch_up(&server, &running);
     let is_caught_up = || status().iter().all(|c| c["lag_steps"] == 0 && c["health"] == "healthy");
     assert!(wait_until(PATIENCE, is_caught_up), "{:?}", status());

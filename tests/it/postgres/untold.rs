@@ -127,11 +127,19 @@ fn values_that_are_others_in_columns_that_look_the_same_are_never_overlooked() {
     let cut = format!("ALTER TABLE t ALTER v TYPE varchar(4) USING left(v, 4); {insert}");
     is_lost(&server, &site, "t", &cut, "its rows were written anew by ALTER TABLE");
     // Nothing is written anew, and the text is another.
-    is_lost(&server, &site, "t", &format!("ALTER TABLE t ALTER a TYPE inet; {insert}"), "the column \"a\" of it has another type");
+    is_lost(
+        &server,
+        &site,
+        "t",
+        &format!("ALTER TABLE t ALTER a TYPE inet; {insert}"),
+        "the column \"a\" of it has another type",
+    );
     // Rows of before have values, and the catalogs do not say so any more.
     for (column, made) in [("u", "uuid DEFAULT gen_random_uuid()"), ("n", "int DEFAULT 7")] {
         let (generation, before) = (site.generation("t"), site.stamps("t").len());
-        server.sql(&format!("ALTER TABLE t ADD {column} {made}; ALTER TABLE t ALTER {column} DROP DEFAULT; VACUUM FULL t; {insert}"));
+        server.sql(&format!(
+            "ALTER TABLE t ADD {column} {made}; ALTER TABLE t ALTER {column} DROP DEFAULT; VACUUM FULL t; {insert}"
+        ));
         let ran = site.run(&["run", "--once"]).ended(5, 0);
         assert!(ran.stderr.contains(&format!("{column:?}")), "{}", ran.stderr);
         assert_eq!((site.generation("t"), site.stamps("t").len()), (generation, before));
@@ -149,7 +157,8 @@ fn a_table_that_was_unlogged_for_a_while_is_known() {
     );
     let site = Site::new(&server, &[("t", "t")], "");
     site.run(&["run", "--once"]).ended(0, 0);
-    let unlogged = "ALTER TABLE t SET UNLOGGED; UPDATE t SET v = v + 1; ALTER TABLE t SET LOGGED; INSERT INTO t VALUES (10, 10)";
+    let unlogged =
+        "ALTER TABLE t SET UNLOGGED; UPDATE t SET v = v + 1; ALTER TABLE t SET LOGGED; INSERT INTO t VALUES (10, 10)";
     is_lost(&server, &site, "t", unlogged, "emptied or rewritten by itself");
     server.sql("TRUNCATE t; INSERT INTO t VALUES (1, 1)");
     site.run(&["run", "--once"]).ended(0, 0);
@@ -191,7 +200,10 @@ fn nothing_is_stored_that_follows_what_is_not_told() {
     let site = Site::new(&server, &[("other", "other"), ("t", "t")], "");
     for (statement, said) in [
         ("ALTER TYPE mood RENAME VALUE 'glad' TO 'happy'", "the type mood was altered"),
-        ("ALTER PUBLICATION cutover_p DROP TABLE t; UPDATE t SET m = 'sad'; ALTER PUBLICATION cutover_p ADD TABLE t", "is in the publication by the entry"),
+        (
+            "ALTER PUBLICATION cutover_p DROP TABLE t; UPDATE t SET m = 'sad'; ALTER PUBLICATION cutover_p ADD TABLE t",
+            "is in the publication by the entry",
+        ),
         ("ALTER PUBLICATION cutover_p DROP TABLE t; UPDATE t SET m = NULL", "is in the publication by no entry"),
     ] {
         let mut running = site.start();

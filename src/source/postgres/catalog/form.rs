@@ -129,10 +129,12 @@ impl Form {
             return untold("a column of it was dropped and made again, or has the name of another");
         }
         let same = |entry: &Entry| later.columns.iter().find(|other| other.column.0 == entry.column.0).cloned();
-        let pairs: Vec<(&Entry, Entry)> =
-            self.columns.iter().filter_map(|entry| Some((entry, same(entry)?))).collect();
+        let pairs: Vec<(&Entry, Entry)> = self.columns.iter().filter_map(|entry| Some((entry, same(entry)?))).collect();
         if let Some((_, other)) = pairs.iter().find(|(entry, other)| entry.has_other_texts(other)) {
-            return untold(&format!("the column {:?} of it has another type, whose values have other texts", other.name));
+            return untold(&format!(
+                "the column {:?} of it has another type, whose values have other texts",
+                other.name
+            ));
         }
         let moved = self.moved(later);
         // The first file of a table has the table's number.

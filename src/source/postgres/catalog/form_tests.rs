@@ -18,11 +18,7 @@ fn form(files: &[(u32, u32)], columns: &[(i16, u32, &str)]) -> Form {
         told: Some((kind.to_string(), kind.to_string())),
         is_filled: false,
     };
-    Form {
-        files: files.iter().map(file).collect(),
-        columns: columns.iter().map(entry).collect(),
-        ..Form::default()
-    }
+    Form { files: files.iter().map(file).collect(), columns: columns.iter().map(entry).collect(), ..Form::default() }
 }
 
 fn is_judged(before: &Form, later: &Form, kept: &[u32], expected: &str) {
