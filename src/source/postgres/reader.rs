@@ -207,6 +207,7 @@ impl TableSource {
         }
         let view = view_of(self.shelf.view(), &copy.table().columns, &key)?;
         let rows = self.taken_back(step, copy.rows(Arc::clone(view.schema())));
+        // The server's own number is an estimate, and to count would read the table twice.
         Ok(Some((view, Snapshot { step, rows, known_rows: None, position: format!("LSN {point}") })))
     }
 
