@@ -30,7 +30,7 @@ use crate::step::Step;
 use crate::steplog;
 
 /// How long it is waited for a server at the beginning: for one that was never met, and for one that was.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(60);

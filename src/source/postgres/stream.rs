@@ -238,6 +238,8 @@ impl Stream {
         let (mut heard, mut looked, mut confirmed_at) = (self.now(), None::<Duration>, self.now());
         let mut confirmed = Step::ZERO;
         let mut watch = shared.in_time(Watch::over(meeting)).await?;
+        // Nothing is safe by this; it asks where the server is, which who waits for it would else hear at the next sign of life.
+        replication.confirm(Lsn(0), self.micros()).await?;
         // What was read and is not stored yet, and up to where it was read.
         let (mut round, mut read, mut is_told) = (Round::default(), reached, false);
         loop {

@@ -34,6 +34,13 @@ fn rows_that_are_written_anew_are_never_taken_for_the_old_ones() {
     site.run(&["run", "--once"]).ended(0, 0);
     goes_on(&server, &site, "t", "VACUUM FULL t; INSERT INTO t VALUES (10, 10)");
     goes_on(&server, &site, "t", "ALTER TABLE t ALTER v SET NOT NULL; UPDATE t SET v = v + 1 WHERE id < 3");
+    // Rows of a table that inherits from it are no rows of the view, and a query would show them.
+    let before = site.stamps("t").len();
+    server.sql("CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (900, 9); INSERT INTO t VALUES (20, 20)");
+    let ran = site.run(&["run", "--once"]).ended(5, 0);
+    assert!(ran.stderr.contains("has tables that inherit from it"), "{}", ran.stderr);
+    assert_eq!(site.stamps("t").len(), before);
+    goes_on(&server, &site, "t", "DROP TABLE child; DELETE FROM t WHERE id = 20");
     let doubled = "ALTER TABLE t ALTER v TYPE int USING v * 2; INSERT INTO t VALUES (11, 11)";
     is_lost(&server, &site, "t", doubled, "public.t: its rows were written anew by ALTER TABLE");
 
