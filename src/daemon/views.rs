@@ -104,6 +104,7 @@ pub(super) enum Numbering {
     /// How many steps there are.
     Dense,
     /// Nothing: they are positions in a server's log, which holds much else.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only a server's log has such steps"))]
     Positions,
 }
 

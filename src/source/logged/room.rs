@@ -44,6 +44,7 @@ pub struct Departures {
 }
 
 impl Departures {
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "a pushed view tells of them by itself"))]
     pub(in crate::source) fn of(places: watch::Receiver<Places>) -> Self {
         let known = places.borrow().detached().keys().cloned().collect();
         Self { places, known }
