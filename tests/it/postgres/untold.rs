@@ -133,6 +133,8 @@ fn values_that_are_others_in_columns_that_look_the_same_are_never_overlooked() {
     let insert = "INSERT INTO t (id) SELECT max(id) + 1 FROM t";
     let cut = format!("ALTER TABLE t ALTER v TYPE varchar(4) USING left(v, 4); {insert}");
     is_lost(&server, &site, "t", &cut, "its rows were written anew by ALTER TABLE");
+    let again = format!("ALTER TABLE t DROP v; ALTER TABLE t ADD v varchar(9); {insert}");
+    is_lost(&server, &site, "t", &again, "a column of it was dropped and made again");
     // Nothing is written anew, and the text is another.
     is_lost(
         &server,

@@ -162,27 +162,25 @@ impl Form {
 }
 
 impl Entry {
-    /// Whether `other` has its name and is another column, of the same type.
+    /// Whether `other` has its name and is another column, which looks the same in a table.
     fn is_replaced(&self, other: &Self) -> bool {
-        let ((number, kind, more), (other_number, other_kind, other_more)) = (self.column, other.column);
-        let is_told = self.told.is_some() && other.told.is_some();
-        is_told && self.name == other.name && number != other_number && (kind, more) == (other_kind, other_more)
+        self.name == other.name && self.column.0 != other.column.0 && self.has_kind_of(other)
+    }
+
+    /// Whether both have the same type in a table.
+    fn has_kind_of(&self, other: &Self) -> bool {
+        let kind = |entry: &Self| entry.told.as_ref().map(|(kind, _)| kind.clone());
+        self.told.is_some() && kind(self) == kind(other)
     }
 
     /// Whether `other`, the same column at another time, has other texts of the same values, and nobody would see it.
     fn has_other_texts(&self, other: &Self) -> bool {
-        match (&self.told, &other.told) {
-            (Some((kind, printed)), Some((other_kind, other_printed))) => {
-                kind == other_kind && printed != other_printed
-            }
-            _ => false,
-        }
+        self.has_kind_of(other) && self.told != other.told
     }
 
     /// Whether something was done to what `other` is now that a table does not show: it has the same values in a table.
     fn is_altered(&self, other: &Self) -> bool {
-        let kind = |entry: &Self| entry.told.as_ref().map(|(kind, _)| kind.clone());
-        self.written != other.written && self.name == other.name && self.told.is_some() && kind(self) == kind(other)
+        self.written != other.written && self.name == other.name && self.has_kind_of(other)
     }
 }
 

@@ -53,6 +53,7 @@ fn what_the_log_does_not_tell_is_seen_in_the_catalogs() {
         (form(&[(1, 9)], &[(1, 23, "8"), (2, 25, "1")]), "written anew"),
         (form(&[(1, 1)], &[(1, 23, "1"), (3, 25, "8")]), "told"),
         (named("c2", form(&[(1, 1)], &[(1, 23, "1"), (3, 25, "8")])), "dropped and made again"),
+        (named("c2", form(&[(1, 1)], &[(1, 23, "1"), (3, 20, "8")])), "told"),
     ] {
         is_judged(&before, &later, &[], expected);
     }
@@ -62,6 +63,8 @@ fn what_the_log_does_not_tell_is_seen_in_the_catalogs() {
     let mut printed = before.clone();
     printed.columns[1].told = Some(("25".into(), "other".into()));
     is_judged(&before, &printed, &[], "another type");
+    printed.columns[1].column.0 = 3;
+    is_judged(&before, &printed, &[], "dropped and made again");
     // A publication of all tables lets a table be unlogged for a while.
     let swept = Form { is_swept: true, ..form(&[(1, 9)], columns) };
     is_judged(&before, &swept, &[], "if emptied");
