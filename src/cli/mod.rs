@@ -3,6 +3,8 @@
 //! Data goes to stdout, talk to stderr. Nothing is kept between two runs.
 
 mod adopt;
+#[cfg(feature = "postgres")]
+mod against;
 mod args;
 mod changes;
 mod client;

@@ -330,6 +330,15 @@ impl Config {
     }
 }
 
+/// `text` with every reference in it replaced, as in a string of the file, or all that is wrong with them.
+pub(crate) fn resolve(
+    text: &str,
+    env: &BTreeMap<String, String>,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<String, Vec<String>> {
+    interpolate::Referents { env, read_file }.resolve(text)
+}
+
 fn names<'a>(connectors: impl IntoIterator<Item = &'a ConnectorConfig>) -> String {
     let names: Vec<String> = connectors.into_iter().map(|c| c.name.to_string()).collect();
     names.join(", ")

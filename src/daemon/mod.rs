@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, watch};
 
 pub use self::alone::Alone;
 use self::directory::DataDirectory;
-pub use self::file::load;
+pub use self::file::{load, resolve};
 use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,

@@ -1,5 +1,6 @@
 //! Tables of a real PostgreSQL server, delivered by the program.
 
+mod against;
 mod follow;
 mod kills;
 mod lost;
