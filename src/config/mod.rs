@@ -43,9 +43,10 @@ use crate::log::{Durability, StorageOptions};
 use crate::source::logged::WhenFull;
 
 pub use name::{ConnectorName, check as check_name};
-pub(crate) use place::nearest;
+pub(crate) use place::{join, nearest};
 pub use secret::Secret;
 pub(crate) use section::did_you_mean;
+pub(crate) use tree::position;
 pub(crate) use units::duration as parse_duration;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.

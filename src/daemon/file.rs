@@ -31,7 +31,7 @@ pub fn resolve(what: &str, text: &str) -> Result<Secret> {
     resolved.map(Secret::new).map_err(|wrong| Error::config(format!("{what}: {}", wrong.join("; "))))
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(super) fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));

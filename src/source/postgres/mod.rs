@@ -4,6 +4,7 @@ mod assembly;
 mod catalog;
 mod copy;
 mod evidence;
+mod examination;
 mod exported;
 mod feed;
 mod joining;
@@ -22,6 +23,7 @@ mod tls;
 mod turn;
 
 pub(crate) use catalog::TableName;
+pub use examination::{Depth, Wanted, WantedTable, examine};
 pub use feed::{Feed, FeedSettings, TableStanding};
 pub use meeting::WalKept;
 pub use original::Original;

@@ -56,3 +56,67 @@ fn a_table_is_equal_to_its_original_while_that_is_written() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn rows_that_differ_from_the_original_are_named() {
+    let Some(server) = Postgres::find("rows_that_differ_from_the_original_are_named") else { return };
+    server.sql(TABLES);
+    server.sql(
+        "CREATE TABLE u AS SELECT * FROM t; UPDATE u SET note = 'other' WHERE id = 7; DELETE FROM u WHERE id = 8;
+        INSERT INTO u VALUES (-1, 0, NULL, NULL); CREATE TABLE same AS SELECT * FROM t;
+        CREATE TABLE doubled AS SELECT * FROM bag; INSERT INTO doubled VALUES (3, 'x1'), (NULL, NULL);
+        CREATE TABLE wider AS SELECT *, 1 AS more FROM t; CREATE DATABASE elsewhere",
+    );
+    let site = Site::new(&server, &[("t", "t"), ("bag", "bag")], "heartbeat = \"50ms\"");
+    std::fs::write(site.path("url"), server.url()).unwrap();
+    std::fs::write(site.path("elsewhere"), server.url().replace("/postgres", "/elsewhere")).unwrap();
+    let running = site.start();
+    site.catch_up(&server, &running);
+    let against = |view: &str, url: &str, table: &str, code: i32| {
+        let source = format!("${{file:{url}}}");
+        let args = ["verify", view, "--against", &source, "--table", table, "-o", "json"];
+        let ran = site.run(&args).ended(code, 1);
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()["against"].clone()
+    };
+    assert_eq!(against("t", "url", "same", 0)["rows"], 3000);
+    let found = against("t", "url", "public.u", 3);
+    assert_eq!(found["verdict"], "different");
+    let named = json!([
+        {"kind": "missing", "row": {"id": -1}},
+        {"kind": "extra", "row": {"id": 8}},
+        {"kind": "changed", "row": {"id": 7}},
+    ]);
+    assert_eq!(found["differences"], json!({"missing": 1, "extra": 1, "changed": 1, "named": named}));
+    assert!(found["table_step"] == found["step"], "{found}");
+    let doubled = against("bag", "url", "doubled", 3);
+    assert_eq!(doubled["differences"]["missing"], 2, "{doubled}");
+    assert_eq!(doubled["differences"]["extra"], 0, "{doubled}");
+    assert_eq!((&doubled["rows"], &doubled["table_rows"]), (&json!(52), &json!(50)));
+    let wider = against("t", "url", "wider", 3);
+    assert!(wider["reason"].as_str().unwrap().contains("only the server has \"more\""), "{wider}");
+    let elsewhere = against("t", "elsewhere", "t", 3);
+    assert!(elsewhere["reason"].as_str().unwrap().contains("another server, timeline or database"), "{elsewhere}");
+    // Nobody delivers any more, so what is missing may be on its way.
+    drop(running);
+    server.sql("INSERT INTO t SELECT i, i, NULL, NULL FROM generate_series(5001, 5030) i");
+    let (ran, late) = held(&site, "t", &["--timeout", "300ms"]);
+    assert_eq!((ran.code, &late["verdict"]), (Some(4), &json!("inconclusive")), "{}", ran.stderr);
+    assert!(ran.stderr.contains("waiting up to"), "{}", ran.stderr);
+    assert_eq!(late["differences"]["missing"], 30);
+    assert_eq!(late["differences"]["named"].as_array().unwrap().len(), 20);
+    let text = site.run(&["verify", "t", "--against", "t/lake", "--timeout", "300ms"]).ended(4, 1);
+    assert!(text.stdout.contains("    and 10 more"), "{}", text.stdout);
+    site.run(&["run", "--once"]).ended(0, 0);
+    assert_eq!(held(&site, "t", &[]).0.code, Some(0));
+    for (args, code, said) in [
+        (vec!["--against", "files/lake"], 78, "no connector is called"),
+        (vec!["--against", "mysql://x:CANARY@h/d"], 78, "another source than a PostgreSQL database"),
+        (vec!["--against", "postgres://x:CANARY@h/d"], 78, "say by --table"),
+        (vec!["--against", "${env:CUTOVER_NOT_THERE}", "--table", "t"], 78, "CUTOVER_NOT_THERE is not set"),
+        (vec!["--against", "t/lake", "--table", "nowhere"], 78, "nowhere"),
+    ] {
+        let ran = site.run(&[&["verify", "t"], args.as_slice()].concat());
+        assert!(ran.stderr.contains(said) && !ran.stderr.contains("CANARY"), "{args:?}: {}", ran.stderr);
+        ran.ended(code, 0);
+    }
+}
