@@ -68,7 +68,28 @@ impl Ailment {
             Some((said, remedy)) => (said, Some(remedy.to_owned())),
             None => (error.message(), None),
         };
-        let said = format!("{said}{causes}");
+        // What is pasted begins with the statement.
+        let bare = |remedy: String| ["run ", "use "].iter().find_map(|word| remedy.strip_prefix(word)).map(str::to_owned).unwrap_or(remedy);
+        let (said, remedy) = (format!("{said}{causes}"), remedy.map(bare));
         Self { severity: Severity::Error, kind: error.kind(), place: place.to_owned(), said, remedy }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repairs_an_error_stands_behind_its_last_semicolon() {
+        for (message, said, remedy) in [
+            ("it is so", "it is so", None),
+            ("a; b; run ALTER TABLE t", "a; b", Some("ALTER TABLE t")),
+            ("a; name another", "a", Some("name another")),
+        ] {
+            let found = Ailment::of("p", &Error::refused(message));
+            assert_eq!((found.said.as_str(), found.remedy.as_deref()), (said, remedy));
+        }
+        let caused = Error::config("a; b").with_source(std::io::Error::other("c"));
+        assert_eq!(Ailment::of("p", &caused).said, "a; caused by: c");
     }
 }

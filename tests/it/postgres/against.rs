@@ -28,8 +28,8 @@ fn a_table_is_equal_to_its_original_while_that_is_written() {
     let Some(server) = Postgres::find("a_table_is_equal_to_its_original_while_that_is_written") else { return };
     server.sql(TABLES);
     let site = Site::new(&server, &[("t", "t"), ("bag", "bag")], "");
+    site.run(&["run", "--once"]).ended(0, 0);
     let running = site.start();
-    site.catch_up(&server, &running);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -70,8 +70,8 @@ fn rows_that_differ_from_the_original_are_named() {
     let site = Site::new(&server, &[("t", "t"), ("bag", "bag")], "heartbeat = \"50ms\"");
     std::fs::write(site.path("url"), server.url()).unwrap();
     std::fs::write(site.path("elsewhere"), server.url().replace("/postgres", "/elsewhere")).unwrap();
+    site.run(&["run", "--once"]).ended(0, 0);
     let running = site.start();
-    site.catch_up(&server, &running);
     let against = |view: &str, url: &str, table: &str, code: i32| {
         let source = format!("${{file:{url}}}");
         let args = ["verify", view, "--against", &source, "--table", table, "-o", "json"];

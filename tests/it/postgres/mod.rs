@@ -1,6 +1,7 @@
 //! Tables of a real PostgreSQL server, delivered by the program.
 
 mod against;
+mod check;
 mod follow;
 mod kills;
 mod lost;

@@ -85,18 +85,24 @@ async fn look(wanted: &Wanted, depth: Depth, world: &World, found: &mut Vec<Ailm
     about.examine(&server, wanted, depth, world, found);
     slots::examine(&session, wanted, depth, found).await?;
     if !about.can_be_followed() {
-        return Ok(());
+        return tables::examine(&session, None, &about, wanted, found).await;
     }
     // What lets the other connections in may not let in this one.
-    Replication::connect(&server).await?.end().await;
-    let meeting = match Meeting::with(&server, &wanted.slot, &wanted.publication).await {
+    let met = match Replication::connect(&server).await {
+        Ok(replication) => {
+            replication.end().await;
+            Meeting::with(&server, &wanted.slot, &wanted.publication).await
+        }
+        Err(e) => Err(e),
+    };
+    let meeting = match met {
         Ok(meeting) => meeting,
         Err(e) => {
             found.push(Ailment::of(SLOT, &e));
-            return Ok(());
+            return tables::examine(&session, None, &about, wanted, found).await;
         }
     };
-    tables::examine(&session, &meeting, &about, wanted, found).await?;
+    tables::examine(&session, Some(&meeting), &about, wanted, found).await?;
     match known(wanted) {
         Err(e) => found.push(Ailment::of(SLOT, &e)),
         Ok(None) if meeting.seen.slot.is_some() && !wanted.is_followed => {

@@ -16,6 +16,10 @@ const RIGHTS: &str = "SELECT n.nspname::text, pg_catalog.has_schema_privilege(n.
 const PUBLISHED: &str = "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), pg_catalog.pg_get_userbyid(pubowner)::text
     FROM pg_catalog.pg_publication WHERE pubname = $1";
 
+/// Where nobody can meet the server to look closer.
+const MEMBERS: &str =
+    "SELECT 1 FROM pg_catalog.pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3";
+
 /// A table that is there, and what may be done with it.
 struct Present {
     name: TableName,
@@ -25,7 +29,7 @@ struct Present {
 
 pub(super) async fn examine(
     session: &Session,
-    meeting: &Meeting<'_>,
+    meeting: Option<&Meeting<'_>>,
     about: &About,
     wanted: &Wanted,
     found: &mut Vec<Ailment>,
@@ -34,7 +38,7 @@ pub(super) async fn examine(
     for table in &wanted.tables {
         let place = table_of(&table.view);
         let mut own = Vec::new();
-        let missing = examine_one(session, meeting, about, table, &place, &mut own).await;
+        let missing = examine_one(session, meeting, about, wanted, table, &place, &mut own).await;
         match missing {
             Ok(missing) => unpublished.extend(missing.filter(|_| !has_errors(&own))),
             Err(e) => own.push(Ailment::of(&place, &e)),
@@ -47,8 +51,9 @@ pub(super) async fn examine(
 /// Looks at one; the table, where it is to be published.
 async fn examine_one(
     session: &Session,
-    meeting: &Meeting<'_>,
+    meeting: Option<&Meeting<'_>>,
     about: &About,
+    database: &Wanted,
     wanted: &WantedTable,
     place: &str,
     found: &mut Vec<Ailment>,
@@ -98,9 +103,16 @@ async fn examine_one(
         let said = format!("row security hides rows of {name} from the role {:?}, so they could not be delivered", about.role);
         found.push(Ailment::error(ErrorKind::Refused, place, said, format!("ALTER ROLE {role} BYPASSRLS;")));
     }
-    Ok(match meeting.membership(&table).await {
-        Ok(Some(_)) => None,
-        Ok(None) => Some(Present { name, is_own: row.get(3), owner: row.get(5) }),
+    let published = match meeting {
+        Some(meeting) => meeting.membership(&table).await.map(|entry| entry.is_some()),
+        None => session
+            .query(MEMBERS, &[&database.publication, &name.schema, &name.table])
+            .await
+            .map(|members| !members.is_empty()),
+    };
+    Ok(match published {
+        Ok(true) => None,
+        Ok(false) => Some(Present { name, is_own: row.get(3), owner: row.get(5) }),
         Err(e) => {
             found.push(Ailment::of(PUBLICATION, &e));
             None
