@@ -34,8 +34,10 @@ impl DoctorArgs {
 
 /// Runs the command; the exit code.
 pub(super) fn run(args: &DoctorArgs, session: &Session) -> Result<u8> {
-    let way = Way::of(session)?;
-    let mut found = session.block_on(async |_| asked(args, &way).await)?;
+    let mut found = match Way::of(session) {
+        Ok(way) => session.block_on(async |_| asked(args, &way).await)?,
+        Err(e) => vec![Ailment::note("--url", format!("no daemon is asked: {}", e.message()))],
+    };
     found.extend(check::looked_at(args.connector.as_deref(), Reach::Deep, session)?);
     check::print("cutover.doctor/1", &found, session)?;
     Ok(exit_code(&found))

@@ -3,11 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use cutover::inspect::against::{Bounds, Likeness, compare};
+use cutover::log::Log;
+use cutover::source::postgres::Original;
+use cutover::{Access, Location, World};
 use serde_json::{Value, json};
 
 use super::server::Postgres;
 use super::site::Site;
-use crate::program::Ran;
+use crate::program::{PATIENCE, Ran};
 
 const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, amount numeric(12,2), note text, at timestamptz);
     INSERT INTO t SELECT i, i * 1.25, 'note ' || i, '2026-01-01'::timestamptz + i * interval '1 second'
@@ -92,6 +96,19 @@ fn rows_that_differ_from_the_original_are_named() {
     assert_eq!(doubled["differences"]["missing"], 2, "{doubled}");
     assert_eq!(doubled["differences"]["extra"], 0, "{doubled}");
     assert_eq!((&doubled["rows"], &doubled["table_rows"]), (&json!(52), &json!(50)));
+    // In parts, as a table of many keys is.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let in_parts = runtime.block_on(async {
+        let world = World::system();
+        let location = Location::open(site.path("t").to_str().unwrap(), Access::Read).unwrap();
+        let original = Original::new(&server.url(), "u", &world).unwrap();
+        let bounds = Bounds { patience: PATIENCE, keys: 250 };
+        compare(&Log::new(location, world.clone()), &original, bounds, &world, |_, _| {}).await.unwrap()
+    });
+    let Likeness::Different(differences) = in_parts.likeness else { panic!("{in_parts:?}") };
+    assert_eq!((differences.missing, differences.extra, differences.changed), (1, 1, 1));
+    let rows: Vec<&str> = differences.named.iter().map(|difference| difference.row.as_str()).collect();
+    assert_eq!(rows, ["{\"id\":-1}", "{\"id\":8}", "{\"id\":7}"]);
     let wider = against("t", "url", "wider", 3);
     assert!(wider["reason"].as_str().unwrap().contains("only the server has \"more\""), "{wider}");
     let elsewhere = against("t", "elsewhere", "t", 3);

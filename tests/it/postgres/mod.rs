@@ -2,6 +2,7 @@
 
 mod against;
 mod check;
+mod contract;
 mod follow;
 mod kills;
 mod lost;

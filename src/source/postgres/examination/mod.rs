@@ -74,7 +74,14 @@ pub async fn examine(wanted: &Wanted, depth: Depth, world: &World) -> Vec<Ailmen
     if let Err(e) = look(wanted, depth, world, &mut found).await {
         found.push(Ailment::of(URL, &e));
     }
-    found
+    // What is wrong with a publication is wrong for each of its tables.
+    let mut told: Vec<Ailment> = Vec::new();
+    for ailment in found {
+        if !told.contains(&ailment) {
+            told.push(ailment);
+        }
+    }
+    told
 }
 
 /// An error: nothing more can be looked at.
