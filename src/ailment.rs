@@ -69,7 +69,9 @@ impl Ailment {
             None => (error.message(), None),
         };
         // What is pasted begins with the statement.
-        let bare = |remedy: String| ["run ", "use "].iter().find_map(|word| remedy.strip_prefix(word)).map(str::to_owned).unwrap_or(remedy);
+        let bare = |remedy: String| {
+            ["run ", "use "].iter().find_map(|word| remedy.strip_prefix(word)).map(str::to_owned).unwrap_or(remedy)
+        };
         let (said, remedy) = (format!("{said}{causes}"), remedy.map(bare));
         Self { severity: Severity::Error, kind: error.kind(), place: place.to_owned(), said, remedy }
     }

@@ -85,8 +85,8 @@ impl AgainstArgs {
         };
         let compared = against::compare(log, &original, bounds, world, waiting).await?;
         let document = Document::of(&original, &compared)?;
-        let document = serde_json::to_value(&document)
-            .map_err(|e| Error::internal("a comparison is no JSON").with_source(e))?;
+        let document =
+            serde_json::to_value(&document).map_err(|e| Error::internal("a comparison is no JSON").with_source(e))?;
         Ok(Beside { lines: lines(&original, &compared), document, exit_code: exit_code(&compared.likeness) })
     }
 }
@@ -148,7 +148,7 @@ fn lines(original: &Original, compared: &Compared) -> Vec<String> {
     let all = missing + extra + changed;
     if all > 0 {
         let [missing, extra, changed] = [missing, extra, changed].map(|n| text::grouped(*n));
-        out.push(format!("  {missing} rows are missing, {extra} are too many, {changed} are other than on the server"));
+        out.push(format!("  rows that differ: {missing} missing, {extra} extra, {changed} changed"));
     }
     out.extend(named.iter().map(|Difference { kind, row }| format!("    {}: {}", kind.name(), cut(row))));
     let more = all - named.len() as u64;

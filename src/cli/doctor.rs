@@ -87,7 +87,10 @@ fn views(pipelines: &[PipelineReport], meant: &[&ConnectorReport], found: &mut V
                 let (bytes, most) = (text::bytes(log.bytes), text::bytes(log.max_bytes));
                 found.push(Ailment::note(
                     &place,
-                    format!("its step log holds the steps after {} up to {}, {bytes} of {most}", log.earliest, log.last),
+                    format!(
+                        "its step log holds the steps after {} up to {}, {bytes} of {most}",
+                        log.earliest, log.last
+                    ),
                 ));
             }
         }
@@ -98,7 +101,12 @@ fn connector(report: &ConnectorReport, found: &mut Vec<Ailment>) {
     let known = |step: Option<u64>| step.map_or("none".to_owned(), |step| step.to_string());
     found.push(Ailment::note(
         &report.name,
-        format!("{}, its last step is {}, its source's {}", report.state, known(report.last_step), known(report.source_step)),
+        format!(
+            "{}, its last step is {}, its source's {}",
+            report.state,
+            known(report.last_step),
+            known(report.source_step)
+        ),
     ));
     let Some(trouble) = &report.trouble else { return };
     let said = format!("{}: {}", trouble.code, trouble.reason);
@@ -111,7 +119,11 @@ fn connector(report: &ConnectorReport, found: &mut Vec<Ailment>) {
     };
     let ailment = Ailment::error(kind, &report.name, said, trouble.next_action.clone());
     let is_wrong = report.health == Health::Unhealthy;
-    found.push(if is_wrong { ailment } else { Ailment::warning(&report.name, ailment.said, trouble.next_action.clone()) });
+    found.push(if is_wrong {
+        ailment
+    } else {
+        Ailment::warning(&report.name, ailment.said, trouble.next_action.clone())
+    });
 }
 
 fn told(name: &str, reset: &RemoteReset) -> Ailment {

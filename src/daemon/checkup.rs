@@ -122,7 +122,11 @@ fn examine_directory(config: &Config, reach: Reach, found: &mut Vec<Ailment>) ->
             path.display(),
             quantity::bytes(logs)
         );
-        found.push(Ailment::warning(PLACE, said, "make room, or bound the logs: [defaults.step_log] max_bytes = \"1GiB\""));
+        found.push(Ailment::warning(
+            PLACE,
+            said,
+            "make room, or bound the logs: [defaults.step_log] max_bytes = \"1GiB\"",
+        ));
     }
     is_held
 }
@@ -171,7 +175,8 @@ fn examine_files(view: &ViewConfig, path: &Path, found: &mut Vec<Ailment>) {
     match fs::read_dir(&folder) {
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let said = format!("nothing was landed of the view {:?} yet: there is no folder {}", view.name, folder.display());
+            let said =
+                format!("nothing was landed of the view {:?} yet: there is no folder {}", view.name, folder.display());
             found.push(Ailment::warning(&place, said, format!("mkdir {}", folder.display())));
         }
         Err(e) => {
@@ -290,7 +295,12 @@ async fn examine_opened(
         Some(folder) => {
             if let Err(e) = writable(&folder) {
                 let said = format!("{} cannot be written to: {e}", delta.uri);
-                found.push(Ailment::error(ErrorKind::Config, place, said, format!("chown -R \"$USER\" {}", folder.display())));
+                found.push(Ailment::error(
+                    ErrorKind::Config,
+                    place,
+                    said,
+                    format!("chown -R \"$USER\" {}", folder.display()),
+                ));
             }
             if let Some(free) = free(&folder).filter(|free| *free < FREE) {
                 let said = format!("{} are free where {} is", quantity::bytes(free), delta.uri);

@@ -103,10 +103,7 @@ impl Tally {
     }
 
     pub(super) fn total(&self) -> Rows {
-        let add = |sum: Rows, part: &Rows| Rows {
-            count: sum.count + part.count,
-            digest: sum.digest.plus(part.digest),
-        };
+        let add = |sum: Rows, part: &Rows| Rows { count: sum.count + part.count, digest: sum.digest.plus(part.digest) };
         self.parts.iter().fold(Rows::default(), add)
     }
 }

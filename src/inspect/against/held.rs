@@ -111,9 +111,9 @@ pub(super) enum Held {
 
 /// The newest row of a key.
 pub(super) struct Newest {
+    row: Digest,
     step: i64,
-    /// `None`: it is deleted.
-    row: Option<Digest>,
+    is_deleted: bool,
     /// Whether another one has the same step.
     is_contested: bool,
 }
@@ -122,8 +122,8 @@ impl Held {
     fn take(&mut self, mark: &Mark, seen: Seen, path: &str) -> Result<()> {
         match self {
             Self::Keyed(rows) => {
-                let row = (mark.op != Op::Delete).then_some(seen.row);
-                let found = Newest { step: mark.step, row, is_contested: false };
+                let is_deleted = mark.op == Op::Delete;
+                let found = Newest { row: seen.row, step: mark.step, is_deleted, is_contested: false };
                 match rows.get_mut(&seen.id) {
                     None => _ = rows.insert(seen.id, found),
                     Some(known) if known.step < found.step => *known = found,
@@ -150,7 +150,7 @@ impl Held {
         let contradiction = match self {
             Self::Keyed(rows) => {
                 let is_contested = rows.values().any(|newest| newest.is_contested);
-                rows.retain(|_, newest| newest.row.is_some());
+                rows.retain(|_, newest| !newest.is_deleted);
                 is_contested.then_some("two rows have the same key and the same step")
             }
             Self::Keyless(rows) => {
@@ -170,8 +170,7 @@ impl Held {
     pub(super) fn rows(&self) -> Rows {
         match self {
             Self::Keyed(rows) => {
-                let digests = rows.values().filter_map(|newest| newest.row);
-                Rows { count: rows.len() as u64, digest: digests.sum() }
+                Rows { count: rows.len() as u64, digest: rows.values().map(|newest| newest.row).sum() }
             }
             Self::Keyless(rows) => rows.iter().fold(Rows::default(), |sum, (row, net)| Rows {
                 count: sum.count + net.unsigned_abs(),
@@ -185,7 +184,7 @@ impl Held {
         match self {
             Self::Keyed(rows) => match rows.remove(&seen.id) {
                 None => Some(DifferenceKind::Missing),
-                Some(newest) => (newest.row != Some(seen.row)).then_some(DifferenceKind::Changed),
+                Some(newest) => (newest.row != seen.row).then_some(DifferenceKind::Changed),
             },
             Self::Keyless(rows) => match rows.get_mut(&seen.id) {
                 Some(net) if *net > 0 => {

@@ -44,12 +44,36 @@ fn each_statement_that_check_gives_repairs_what_it_found() {
     let site = Site::new(&server, &views, "");
     site.configure(&weak, "");
     let first = found(&site, "check", 5);
-    says(&first, "error", "cutover.toml:6:1: pipelines.p.source.postgres.url", "no right to replicate", "ALTER ROLE \"weak\" REPLICATION;");
-    says(&first, "error", "pipelines.p.views.a.table", "no right to the schema", "GRANT USAGE ON SCHEMA \"inner_\" TO \"weak\";");
-    says(&first, "error", "pipelines.p.views.a.table", "may not read", "GRANT SELECT ON TABLE \"inner_\".\"a\" TO \"weak\";");
+    says(
+        &first,
+        "error",
+        "cutover.toml:6:1: pipelines.p.source.postgres.url",
+        "no right to replicate",
+        "ALTER ROLE \"weak\" REPLICATION;",
+    );
+    says(
+        &first,
+        "error",
+        "pipelines.p.views.a.table",
+        "no right to the schema",
+        "GRANT USAGE ON SCHEMA \"inner_\" TO \"weak\";",
+    );
+    says(
+        &first,
+        "error",
+        "pipelines.p.views.a.table",
+        "may not read",
+        "GRANT SELECT ON TABLE \"inner_\".\"a\" TO \"weak\";",
+    );
     says(&first, "error", "pipelines.p.views.b.table", "no key", "ALTER TABLE \"public\".\"b\" REPLICA IDENTITY FULL;");
     says(&first, "error", "pipelines.p.views.c.table", "unlogged", "ALTER TABLE \"public\".\"c\" SET LOGGED");
-    says(&first, "error", "pipelines.p.views.e.table", "public.e_1", "ALTER TABLE \"public\".\"e_1\" REPLICA IDENTITY FULL;");
+    says(
+        &first,
+        "error",
+        "pipelines.p.views.e.table",
+        "public.e_1",
+        "ALTER TABLE \"public\".\"e_1\" REPLICA IDENTITY FULL;",
+    );
     says(&first, "error", "pipelines.p.views.f.table", "row security", "ALTER ROLE \"weak\" BYPASSRLS;");
     says(&first, "warning", "pipelines.p.source.postgres.max_wal", "disk fills", "max_wal");
     let mut rounds = 0;
@@ -80,7 +104,13 @@ fn what_a_server_lacks_and_what_was_left_on_it_is_said() {
     server.sql("CREATE TABLE t (id int PRIMARY KEY); SELECT pg_create_logical_replication_slot('old', 'pgoutput')");
     let site = Site::new(&server, &[("t", "t")], "");
     let before = found(&site, "check", 0);
-    says(&before, "warning", "postgres.slot", "nobody reads the replication slot \"old\"", "SELECT pg_drop_replication_slot('old');");
+    says(
+        &before,
+        "warning",
+        "postgres.slot",
+        "nobody reads the replication slot \"old\"",
+        "SELECT pg_drop_replication_slot('old');",
+    );
     says(&before, "note", "postgres.publication", "the first run adds what is missing", "");
     server.sql("SELECT pg_drop_replication_slot('old')");
     site.run(&["run", "--once"]).ended(0, 0);
@@ -101,7 +131,13 @@ fn what_a_server_lacks_and_what_was_left_on_it_is_said() {
     says(&replica, "error", "postgres.url", "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical';");
     says(&replica, "error", "postgres.slot", "max_wal_senders is 1", "ALTER SYSTEM SET max_wal_senders = ");
     server.stop();
-    says(&found(&site, "check", 75), "error", "postgres.url", "connecting failed", "");
+    says(
+        &found(&site, "check", 75),
+        "error",
+        "postgres.url",
+        "connecting failed",
+        "pg_isready -d postgres://127.0.0.1:",
+    );
     assert_eq!(errors(&site_offline(&site)).len(), 0);
 }
 

@@ -25,7 +25,8 @@ const TABLES: &str = "CREATE TABLE t (a text, b int, v numeric(9,2), w text[], P
     INSERT INTO t SELECT 'a' || i % 10, i, i / 3.0, ARRAY[i::text, NULL] FROM generate_series(1, 5000) i;
     CREATE TABLE bag (x int, y text); ALTER TABLE bag REPLICA IDENTITY FULL;
     INSERT INTO bag SELECT i % 5, NULL FROM generate_series(1, 40) i";
-const WRITES: &str = "UPDATE t SET v = v + 1 WHERE b % 3 = 0; DELETE FROM t WHERE b % 11 = 0; INSERT INTO bag VALUES (1, 'x'), (1, 'x');
+const WRITES: &str =
+    "UPDATE t SET v = v + 1 WHERE b % 3 = 0; DELETE FROM t WHERE b % 11 = 0; INSERT INTO bag VALUES (1, 'x'), (1, 'x');
     BEGIN; INSERT INTO t VALUES ('new', 1, NULL, NULL); UPDATE t SET b = -b WHERE b < 9; DELETE FROM t WHERE b = -2;
     DELETE FROM bag WHERE x = 3; COMMIT; BEGIN; DELETE FROM t; ROLLBACK; UPDATE bag SET y = x::text WHERE x = 2";
 

@@ -117,7 +117,10 @@ impl Table {
             return refused("is a catalog of the server's own, whose changes its log does not tell");
         }
         if persistence != "p" {
-            let logged = format!("is temporary or unlogged, so its changes are in no log; use ALTER TABLE {} SET LOGGED", name.quoted());
+            let logged = format!(
+                "is temporary or unlogged, so its changes are in no log; use ALTER TABLE {} SET LOGGED",
+                name.quoted()
+            );
             return refused(&logged);
         }
         let (mut declared, mut form) = (Vec::new(), Form::default());

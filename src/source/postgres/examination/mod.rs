@@ -16,7 +16,7 @@ use super::server::{Server, Session};
 use crate::ailment::{Ailment, Severity};
 use crate::clock::World;
 use crate::disk::FileSystem;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::step::Step;
 
 /// A database, and what is to be followed of it.
@@ -72,7 +72,7 @@ const MAX_WAL: &str = "source.postgres.max_wal";
 pub async fn examine(wanted: &Wanted, depth: Depth, world: &World) -> Vec<Ailment> {
     let mut found = Vec::new();
     if let Err(e) = look(wanted, depth, world, &mut found).await {
-        found.push(Ailment::of(URL, &e));
+        found.push(unreached(&e, wanted, world));
     }
     // What is wrong with a publication is wrong for each of its tables.
     let mut told: Vec<Ailment> = Vec::new();
@@ -82,6 +82,16 @@ pub async fn examine(wanted: &Wanted, depth: Depth, world: &World) -> Vec<Ailmen
         }
     }
     told
+}
+
+/// That the server cannot be asked; where nothing is said that helps, how to see whether it answers at all.
+fn unreached(error: &Error, wanted: &Wanted, world: &World) -> Ailment {
+    let ailment = Ailment::of(URL, error);
+    if ailment.remedy.is_some() || error.kind() != ErrorKind::Unavailable {
+        return ailment;
+    }
+    let place = Server::new(&wanted.url, world.clock.clone()).ok().map(|server| server.place().to_owned());
+    Ailment { remedy: place.map(|place| format!("pg_isready -d postgres://{place}")), ..ailment }
 }
 
 /// An error: nothing more can be looked at.

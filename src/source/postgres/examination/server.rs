@@ -97,7 +97,14 @@ impl About {
         super::super::catalog::quoted(&self.role)
     }
 
-    pub(super) fn examine(&self, server: &Server, wanted: &Wanted, depth: Depth, world: &World, found: &mut Vec<Ailment>) {
+    pub(super) fn examine(
+        &self,
+        server: &Server,
+        wanted: &Wanted,
+        depth: Depth,
+        world: &World,
+        found: &mut Vec<Ailment>,
+    ) {
         self.examine_kind(server, found);
         self.examine_room(wanted, found);
         self.examine_kept(wanted, found);
@@ -108,7 +115,8 @@ impl About {
 
     fn examine_kind(&self, server: &Server, found: &mut Vec<Ailment>) {
         if self.version < OLDEST {
-            let said = format!("the server's version number is {}, and none below {OLDEST} can be followed", self.version);
+            let said =
+                format!("the server's version number is {}, and none below {OLDEST} can be followed", self.version);
             found.push(Ailment::error(ErrorKind::Config, URL, said, "upgrade the server to PostgreSQL 13 or later"));
         }
         if self.wal_level != "logical" {
@@ -123,7 +131,12 @@ impl About {
                 "on which neither slot nor publication can be set up from here"
             };
             let said = format!("the server is a replica, {decodes}");
-            found.push(Ailment::error(ErrorKind::Unavailable, URL, said, "name the primary in url, or promote it: SELECT pg_promote();"));
+            found.push(Ailment::error(
+                ErrorKind::Unavailable,
+                URL,
+                said,
+                "name the primary in url, or promote it: SELECT pg_promote();",
+            ));
         }
         if !self.replicates {
             let role = self.quoted_role();
@@ -136,17 +149,20 @@ impl About {
         }
         if server.tls().is_none() && !server.is_local() {
             let said = "rows cross the network unencrypted, by sslmode=disable";
-            found.push(Ailment::warning(URL, said, "write sslmode=verify-full, with sslrootcert=FILE for an authority of your own"));
+            found.push(Ailment::warning(
+                URL,
+                said,
+                "write sslmode=verify-full, with sslrootcert=FILE for an authority of your own",
+            ));
         }
     }
 
     /// Room for the slot, and for one more while a snapshot is taken.
     fn examine_room(&self, wanted: &Wanted, found: &mut Vec<Ailment>) {
         let needed = if wanted.is_followed { 1 } else { 2 };
-        for (name, most, used) in [
-            ("max_replication_slots", self.max_slots, self.slots),
-            ("max_wal_senders", self.max_senders, self.senders),
-        ] {
+        for (name, most, used) in
+            [("max_replication_slots", self.max_slots, self.slots), ("max_wal_senders", self.max_senders, self.senders)]
+        {
             if most - used < needed {
                 found.push(Ailment::error(
                     ErrorKind::Config,
@@ -159,7 +175,10 @@ impl About {
         if self.max_connections - self.connections < SNAPSHOT_CONNECTIONS {
             found.push(Ailment::warning(
                 URL,
-                format!("{} of {} connections are used, and a snapshot needs {SNAPSHOT_CONNECTIONS} more", self.connections, self.max_connections),
+                format!(
+                    "{} of {} connections are used, and a snapshot needs {SNAPSHOT_CONNECTIONS} more",
+                    self.connections, self.max_connections
+                ),
                 format!("ALTER SYSTEM SET max_connections = {}; -- then restart the server", self.max_connections + 50),
             ));
         }
@@ -206,7 +225,10 @@ impl About {
         if self.prepared > 0 {
             found.push(Ailment::warning(
                 URL,
-                format!("{} transactions are prepared and not committed: no snapshot begins before they are", self.prepared),
+                format!(
+                    "{} transactions are prepared and not committed: no snapshot begins before they are",
+                    self.prepared
+                ),
                 "SELECT gid, prepared FROM pg_prepared_xacts; -- then COMMIT PREPARED or ROLLBACK PREPARED",
             ));
         }

@@ -64,7 +64,9 @@ async fn examine_one(
         found.push(Ailment::of(place, &e));
     }
     match table.key(&wanted.key) {
-        Ok(key) if key.is_empty() => found.push(Ailment::note(place, format!("{name} has no key, so its rows are delivered as a multiset"))),
+        Ok(key) if key.is_empty() => {
+            found.push(Ailment::note(place, format!("{name} has no key, so its rows are delivered as a multiset")))
+        }
         Ok(key) => {
             if let Err(e) = view_of(&wanted.view, &table.columns, &key) {
                 found.push(Ailment::of(place, &e));
@@ -85,7 +87,12 @@ async fn examine_one(
     let (schema, role): (&str, String) = (row.get(0), about.quoted_role());
     if !row.get::<_, bool>(1) {
         let said = format!("the role {:?} has no right to the schema {schema:?}", about.role);
-        found.push(Ailment::error(ErrorKind::Refused, place, said, format!("GRANT USAGE ON SCHEMA {} TO {role};", quoted(schema))));
+        found.push(Ailment::error(
+            ErrorKind::Refused,
+            place,
+            said,
+            format!("GRANT USAGE ON SCHEMA {} TO {role};", quoted(schema)),
+        ));
     }
     let mut granted = vec![];
     for part in table.parts.iter().map(|part| (part.oid, part.name.quoted())).chain([(table.oid, name.quoted())]) {
@@ -97,10 +104,16 @@ async fn examine_one(
     if !granted.is_empty() {
         let granted = granted.join(", ");
         let said = format!("the role {:?} may not read {granted}", about.role);
-        found.push(Ailment::error(ErrorKind::Refused, place, said, format!("GRANT SELECT ON TABLE {granted} TO {role};")));
+        found.push(Ailment::error(
+            ErrorKind::Refused,
+            place,
+            said,
+            format!("GRANT SELECT ON TABLE {granted} TO {role};"),
+        ));
     }
     if row.get(4) {
-        let said = format!("row security hides rows of {name} from the role {:?}, so they could not be delivered", about.role);
+        let said =
+            format!("row security hides rows of {name} from the role {:?}, so they could not be delivered", about.role);
         found.push(Ailment::error(ErrorKind::Refused, place, said, format!("ALTER ROLE {role} BYPASSRLS;")));
     }
     let published = match meeting {
@@ -149,11 +162,17 @@ async fn examine_publication(
             format!("CREATE PUBLICATION {quoted_name} FOR TABLE {names} WITH (publish_via_partition_root = true);")
         }
     };
-    missing.extend(unpublished.iter().filter(|table| !table.is_own).map(|table| {
-        format!("{} belongs to {:?}", table.name, table.owner)
-    }));
+    missing.extend(
+        unpublished
+            .iter()
+            .filter(|table| !table.is_own)
+            .map(|table| format!("{} belongs to {:?}", table.name, table.owner)),
+    );
     found.push(if missing.is_empty() {
-        Ailment::note(PUBLICATION, format!("the publication {quoted_name} does not have {names} yet; the first run adds what is missing"))
+        Ailment::note(
+            PUBLICATION,
+            format!("the publication {quoted_name} does not have {names} yet; the first run adds what is missing"),
+        )
     } else {
         let said = format!(
             "the publication {quoted_name} does not have {names}, and the role {:?} cannot add it: {}",
