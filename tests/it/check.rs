@@ -74,6 +74,7 @@ fn each_problem_of_a_configuration_and_its_machine_is_said_at_its_place() {
     let found = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["findings"][0];
     assert_eq!((&found["code"], &found["remedy"]), (&json!("refused"), &json!("cutover adopt table --as p/v/d")));
     fs::remove_dir_all(home.join("table/_delta_log")).unwrap();
+    fs::write(home.join("table/others.parquet"), "rows").unwrap();
     let folder = places(home, 5);
     assert_eq!(folder, [at("error", "11:1: pipelines.p.views.v.connectors.d.delta.uri")]);
     let other = run(home, &["check", "-c", "none.toml"]).ended(78, 0);

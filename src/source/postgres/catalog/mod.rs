@@ -8,5 +8,7 @@ mod table;
 
 pub(crate) use column::{Column, Wishes, view_of};
 pub(crate) use form::Form;
-pub(crate) use name::{TableName, quoted};
-pub(crate) use table::{Identity, Table};
+pub(crate) use name::TableName;
+pub(crate) use name::quoted;
+pub(crate) use table::Identity;
+pub(crate) use table::Table;

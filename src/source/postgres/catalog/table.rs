@@ -117,11 +117,10 @@ impl Table {
             return refused("is a catalog of the server's own, whose changes its log does not tell");
         }
         if persistence != "p" {
-            let logged = format!(
-                "is temporary or unlogged, so its changes are in no log; use ALTER TABLE {} SET LOGGED",
-                name.quoted()
-            );
-            return refused(&logged);
+            let quoted = name.quoted();
+            return refused(&format!(
+                "is temporary or unlogged, so its changes are in no log; use ALTER TABLE {quoted} SET LOGGED"
+            ));
         }
         let (mut declared, mut form) = (Vec::new(), Form::default());
         for row in session.query(COLUMNS, &[&oid]).await? {
