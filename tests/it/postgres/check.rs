@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::server::Postgres;
 use super::site::Site;
+use crate::program::{PATIENCE, wait_until};
 
 /// What a command found, of a severity.
 fn found(site: &Site, command: &str, code: i32) -> Vec<Value> {
@@ -116,13 +117,15 @@ fn what_a_server_lacks_and_what_was_left_on_it_is_said() {
     site.run(&["run", "--once"]).ended(0, 0);
     assert_eq!(errors(&found(&site, "doctor", 0)).len(), 0);
     let running = site.start();
-    assert!(crate::program::wait_until(crate::program::PATIENCE, || running.said().contains("following")));
+    assert!(wait_until(PATIENCE, || running.said().contains("following")));
     let followed = found(&site, "doctor", 0);
     says(&followed, "note", "server.data_dir", "a cutover that runs holds", "");
     says(&followed, "note", "postgres.slot", "was read up to", "");
     says(&followed, "note", "connectors.lake.delta.uri", "is at generation 1", "");
     drop(running);
-    server.sql("SELECT pg_drop_replication_slot('cutover_p')");
+    // The server notices in a moment that nobody reads it.
+    let is_dropped = || server.try_sql("SELECT pg_drop_replication_slot('cutover_p')").code == Some(0);
+    assert!(wait_until(PATIENCE, is_dropped));
     says(&found(&site, "check", 3), "error", "postgres.slot", "is gone, and it was read up to", "reset its connectors");
     server.configure("wal_level = replica\nmax_wal_senders = 1\n");
     server.stop();
