@@ -42,7 +42,6 @@ impl VerifyArgs {
 }
 
 /// What a report says beside what the table itself shows.
-#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "nothing else is compared with a table"))]
 pub(super) struct Beside {
     /// For people.
     pub(super) lines: Vec<String>,
