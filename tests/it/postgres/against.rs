@@ -1,5 +1,6 @@
 //! A table held against the one of the server: what is equal is proved, and what is not is named.
 
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -61,6 +62,27 @@ fn a_table_is_equal_to_its_original_while_that_is_written() {
     });
 }
 
+/// Writes that end with it, so that the server's log does not stand still.
+struct Noise(Child);
+
+impl Noise {
+    fn begin(server: &Postgres) -> Self {
+        server.sql("CREATE TABLE noise (i int)");
+        let mut client = server.psql();
+        client.arg("-c").arg(
+            "DO $$ BEGIN FOR i IN 1..100000 LOOP INSERT INTO noise VALUES (i); COMMIT; PERFORM pg_sleep(0.05); END LOOP; END $$",
+        );
+        Self(client.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 #[test]
 fn rows_that_differ_from_the_original_are_named() {
     let Some(server) = Postgres::find("rows_that_differ_from_the_original_are_named") else { return };
@@ -76,6 +98,7 @@ fn rows_that_differ_from_the_original_are_named() {
     std::fs::write(site.path("elsewhere"), server.url().replace("/postgres", "/elsewhere")).unwrap();
     site.run(&["run", "--once"]).ended(0, 0);
     let running = site.start();
+    let noise = Noise::begin(&server);
     let against = |view: &str, url: &str, table: &str, code: i32| {
         let source = format!("${{file:{url}}}");
         let args = ["verify", view, "--against", &source, "--table", table, "-o", "json"];
@@ -114,7 +137,7 @@ fn rows_that_differ_from_the_original_are_named() {
     let elsewhere = against("t", "elsewhere", "t", 3);
     assert!(elsewhere["reason"].as_str().unwrap().contains("another server, timeline or database"), "{elsewhere}");
     // Nobody delivers any more, so what is missing may be on its way.
-    drop(running);
+    drop((running, noise));
     server.sql("INSERT INTO t SELECT i, i, NULL, NULL FROM generate_series(5001, 5030) i");
     let (ran, late) = held(&site, "t", &["--timeout", "300ms"]);
     assert_eq!((ran.code, &late["verdict"]), (Some(4), &json!("inconclusive")), "{}", ran.stderr);
