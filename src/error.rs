@@ -28,7 +28,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// The process exit code of this kind.
-    pub fn exit_code(self) -> u8 {
+    pub const fn exit_code(self) -> u8 {
         self.row().1
     }
 

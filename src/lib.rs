@@ -66,6 +66,7 @@
 //! | [`egress::Stream`], [`connector::StreamConnector`] | a view as chunks for a client, and the place of one that comes back |
 //! | [`config`], [`cli`] | the program `cutover` |
 
+pub mod ailment;
 pub mod change;
 pub mod cli;
 pub mod clock;

@@ -8,6 +8,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use super::adopt::AdoptArgs;
 use super::changes::ChangesArgs;
+use super::check::CheckArgs;
+use super::doctor::DoctorArgs;
 use super::gc::GcArgs;
 use super::history::HistoryArgs;
 use super::pause::PauseArgs;
@@ -47,6 +49,10 @@ Exit codes:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Say everything that keeps the configuration from working, each with what repairs it
+    Check(CheckArgs),
+    /// Say what check does, how everything does, and what a daemon knows of it
+    Doctor(DoctorArgs),
     /// Deliver views to their tables
     Run(RunArgs),
     /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
@@ -83,6 +89,8 @@ impl Command {
     /// The command's name, and the formats in which it prints data.
     fn outputs(&self) -> (&'static str, &'static [Output]) {
         match self {
+            Self::Check(_) => ("check", CheckArgs::OUTPUTS),
+            Self::Doctor(_) => ("doctor", DoctorArgs::OUTPUTS),
             Self::Run(_) => ("run", RunArgs::OUTPUTS),
             Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
             Self::Status(args) => ("status", args.outputs()),

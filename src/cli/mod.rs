@@ -3,10 +3,14 @@
 //! Data goes to stdout, talk to stderr. Nothing is kept between two runs.
 
 mod adopt;
+#[cfg(feature = "postgres")]
+mod against;
 mod args;
 mod changes;
+mod check;
 mod client;
 mod consent;
+mod doctor;
 mod failure;
 mod gc;
 mod history;
@@ -91,6 +95,8 @@ impl Session {
 impl Command {
     fn run(self, session: &Session) -> Result<u8> {
         match self {
+            Self::Check(args) => check::run(&args, session),
+            Self::Doctor(args) => doctor::run(&args, session),
             Self::Run(args) => run::run(args, session),
             Self::Reset(args) => reset::run(args, session),
             Self::Status(args) => status::run(&args, session),

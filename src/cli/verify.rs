@@ -1,8 +1,11 @@
 //! `cutover verify`: checks the contract with readers, and says what is wrong and what repairs it.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Session;
+#[cfg(feature = "postgres")]
+use super::against::AgainstArgs;
 use super::args::Output;
 use super::table::TableArgs;
 use super::text;
@@ -15,7 +18,7 @@ use crate::step::Step;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exits with 0 when the current generation is healthy, with 3 when a rule is broken, and with 4 when it cannot be told
-(with --strict 3).")]
+(with --strict 3). With --against, 0 says too that table and original have the same rows at one position of the server's log.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     table: TableArgs,
@@ -28,6 +31,9 @@ pub(super) struct VerifyArgs {
     /// Take what cannot be told for broken
     #[arg(long)]
     strict: bool,
+    #[cfg(feature = "postgres")]
+    #[command(flatten)]
+    against: AgainstArgs,
 }
 
 impl VerifyArgs {
@@ -35,28 +41,59 @@ impl VerifyArgs {
     pub(super) const OUTPUTS: &'static [Output] = &[Output::Text, Output::Json];
 }
 
-/// Runs the command; the exit code.
-pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
-    let report = session.block_on(async |world| {
-        let log = args.table.log(world)?;
-        match args.deep {
-            true => inspect::verify_deep(&log, args.since_version).await,
-            false => inspect::verify(&log, args.since_version).await,
-        }
-    })?;
-    match session.global.output {
-        Output::Json => text::print_json(&document(&args.table.uri, &report))?,
-        Output::Text | Output::Ndjson | Output::Env => text::print(&lines(&args.table.uri, &report))?,
-    }
-    Ok(match report.verdict {
-        Verdict::Healthy => 0,
-        Verdict::Broken => ErrorKind::ContinuityLost.exit_code(),
-        Verdict::Inconclusive(_) if args.strict => ErrorKind::ContinuityLost.exit_code(),
-        Verdict::Inconclusive(_) => INCONCLUSIVE,
-    })
+/// What a report says beside what the table itself shows.
+pub(super) struct Beside {
+    /// For people.
+    pub(super) lines: Vec<String>,
+    /// For programs.
+    pub(super) document: Value,
+    /// What it comes to.
+    pub(super) exit_code: u8,
 }
 
-const INCONCLUSIVE: u8 = 4;
+/// Runs the command; the exit code.
+pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
+    #[cfg(feature = "postgres")]
+    let original = args.against.original(session)?;
+    let (report, against) = session.block_on(async |world| {
+        let log = args.table.log(world.clone())?;
+        let report = match args.deep {
+            true => inspect::verify_deep(&log, args.since_version).await?,
+            false => inspect::verify(&log, args.since_version).await?,
+        };
+        #[cfg(feature = "postgres")]
+        let against = match original {
+            Some(original) if report.generation.is_some() => {
+                Some(args.against.compare(&log, &original, &world, session).await?)
+            }
+            _ => None,
+        };
+        #[cfg(not(feature = "postgres"))]
+        let against = None::<Beside>;
+        Ok((report, against))
+    })?;
+    match session.global.output {
+        Output::Json => text::print_json(&document(&args.table.uri, &report, against.as_ref()))?,
+        Output::Text | Output::Ndjson | Output::Env => {
+            let mut lines = lines(&args.table.uri, &report);
+            lines.extend(against.iter().flat_map(|beside| beside.lines.clone()));
+            let lines: Vec<String> = lines.iter().map(|line| text::escaped(line)).collect();
+            text::print(&lines.join("\n"))?;
+        }
+    }
+    let own = match report.verdict {
+        Verdict::Healthy => 0,
+        Verdict::Broken => BROKEN,
+        Verdict::Inconclusive(_) => INCONCLUSIVE,
+    };
+    // What is known to be wrong says more than what is not known.
+    let codes = [own, against.as_ref().map_or(0, |beside| beside.exit_code)];
+    let code = if codes.contains(&BROKEN) { BROKEN } else { codes.into_iter().max().unwrap_or(0) };
+    Ok(if code == INCONCLUSIVE && args.strict { BROKEN } else { code })
+}
+
+pub(super) const BROKEN: u8 = ErrorKind::ContinuityLost.exit_code();
+pub(super) const INCONCLUSIVE: u8 = 4;
 
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
@@ -88,7 +125,7 @@ fn readings(uri: &str, trusted: &Trusted) -> Vec<String> {
     out
 }
 
-fn lines(uri: &str, report: &Report) -> String {
+fn lines(uri: &str, report: &Report) -> Vec<String> {
     let mut out = vec![match &report.verdict {
         Verdict::Inconclusive(why) => format!("{uri}: inconclusive: {why}"),
         verdict => format!("{uri}: {}", word(verdict)),
@@ -121,8 +158,7 @@ fn lines(uri: &str, report: &Report) -> String {
         out.push(format!("  in an older generation, version {version}: {rule} {message}"));
     }
     out.extend(report.notes.iter().map(|note| format!("  note: version {}: {}", note.version, note.message)));
-    let lines: Vec<String> = out.iter().map(|line| text::escaped(line)).collect();
-    lines.join("\n")
+    out
 }
 
 #[derive(Serialize)]
@@ -147,6 +183,8 @@ struct Document<'a> {
     notes: Vec<NoteDocument<'a>>,
     trusted: Option<TrustedDocument>,
     repairs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -174,7 +212,7 @@ struct FoundDocument<'a> {
     message: &'a str,
 }
 
-fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
+fn document<'a>(uri: &'a str, report: &'a Report, against: Option<&'a Beside>) -> Document<'a> {
     let found = |finding: &'a Finding| FoundDocument {
         version: finding.version,
         generation: finding.generation.map(|g| g.get()),
@@ -212,5 +250,6 @@ fn document<'a>(uri: &'a str, report: &'a Report) -> Document<'a> {
             state: t.is_state,
         }),
         repairs: repairs(report),
+        against: against.map(|beside| &beside.document),
     }
 }

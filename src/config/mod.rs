@@ -43,9 +43,10 @@ use crate::log::{Durability, StorageOptions};
 use crate::source::logged::WhenFull;
 
 pub use name::{ConnectorName, check as check_name};
-pub(crate) use place::nearest;
+pub(crate) use place::{join, nearest};
 pub use secret::Secret;
 pub(crate) use section::did_you_mean;
+pub(crate) use tree::position;
 pub(crate) use units::duration as parse_duration;
 
 /// Everything that [`Config::load`] looks at; it reads neither the environment nor files by itself.
@@ -328,6 +329,15 @@ impl Config {
         let endings: Vec<String> = self.connectors.iter().flat_map(|c| c.name.endings()).collect();
         place::nearest(name, endings.iter().map(String::as_str)).map(str::to_string)
     }
+}
+
+/// `text` with every reference in it replaced, as in a string of the file, or all that is wrong with them.
+pub(crate) fn resolve(
+    text: &str,
+    env: &BTreeMap<String, String>,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<String, Vec<String>> {
+    interpolate::Referents { env, read_file }.resolve(text)
 }
 
 fn names<'a>(connectors: impl IntoIterator<Item = &'a ConnectorConfig>) -> String {

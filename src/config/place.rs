@@ -103,7 +103,7 @@ pub(super) fn quoted_list<'w>(words: impl IntoIterator<Item = &'w str>) -> Strin
 }
 
 /// `path` and then `key`, as TOML would write them.
-pub(super) fn join(path: &str, key: &str) -> String {
+pub(crate) fn join(path: &str, key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     let key = if bare { key.to_string() } else { format!("{key:?}") };
     if path.is_empty() { key } else { format!("{path}.{key}") }

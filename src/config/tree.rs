@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::place::{Lines, Place, Problems};
+use super::place::{Lines, Place, Problems, join};
 
 /// A key and where it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +71,26 @@ pub(super) fn parse(text: &str, problems: &Problems) -> Option<Entries> {
         problems.add(&at, "", &format!("not valid TOML: {}", error.message()));
     }
     errors.is_empty().then(|| entries(document.get_ref(), 0, &|offset| lines.place(offset)))
+}
+
+/// Line and column of the key at `path` in `text`, or of the last one above it that is written there.
+pub(crate) fn position(text: &str, path: &str) -> Option<(usize, usize)> {
+    let document = parse(text, &Problems::default())?;
+    let (mut entries, mut above, mut found) = (&document, String::new(), None);
+    while let Some((key, node)) = entries.iter().find(|(key, _)| {
+        let own = join(&above, &key.name);
+        path == own || path.starts_with(&format!("{own}."))
+    }) {
+        if let Place::File { line, column } = key.at {
+            found = Some((line, column));
+        }
+        above = join(&above, &key.name);
+        match &node.value {
+            Value::Table(below) => entries = below,
+            _ => break,
+        }
+    }
+    found
 }
 
 /// The value that an override's text means: TOML where it is that as a whole, else the text as a string.

@@ -77,7 +77,14 @@ impl DataDirectory {
     #[cfg(feature = "postgres")]
     /// Where it is kept what must be known of a pipeline's server; the directory above is there.
     pub(super) fn evidence(&self, pipeline: &str) -> Result<PathBuf> {
-        Ok(self.place(&["sources", pipeline])?.join("postgres.json"))
+        self.place(&["sources", pipeline])?;
+        Ok(Self::evidence_of(&self.path, pipeline))
+    }
+
+    #[cfg(feature = "postgres")]
+    /// The same in the data directory `path`, whoever holds it; nothing need be there.
+    pub(super) fn evidence_of(path: &Path, pipeline: &str) -> PathBuf {
+        path.join("sources").join(pipeline).join("postgres.json")
     }
 
     /// Where a connector keeps its journal; the directory is there.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::config::{Config, Inputs};
+use crate::config::{self, Config, Inputs, Secret};
 use crate::error::{Error, Result};
 use crate::source::files::parse_column_type;
 
@@ -22,7 +22,16 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
     Config::load(&Inputs { path, text: &text, sets, env: &env, parse_type: &parse_column_type, read_file: &read_file })
 }
 
-fn read(path: &Path) -> Result<String> {
+/// What `text` comes to, which somebody gave as `what`: references to the environment and to files as in the configuration.
+///
+/// Config: one refers to nothing; no message has the text.
+pub fn resolve(what: &str, text: &str) -> Result<Secret> {
+    let read_file = |path: &Path| fs::read_to_string(path);
+    let resolved = config::resolve(text, &environment()?, &read_file);
+    resolved.map(Secret::new).map_err(|wrong| Error::config(format!("{what}: {}", wrong.join("; "))))
+}
+
+pub(super) fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));

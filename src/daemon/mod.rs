@@ -5,6 +5,7 @@
 
 mod alone;
 mod build;
+mod checkup;
 mod directory;
 #[cfg(feature = "postgres")]
 mod feeds;
@@ -27,8 +28,9 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 
 pub use self::alone::Alone;
+pub use self::checkup::{Reach, checkup};
 use self::directory::DataDirectory;
-pub use self::file::load;
+pub use self::file::{load, resolve};
 use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,

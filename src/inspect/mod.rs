@@ -1,5 +1,7 @@
 //! A table seen from outside: what any reader can check, without claim, configuration or daemon.
 
+#[cfg(feature = "postgres")]
+pub mod against;
 mod bookmark;
 pub mod changes;
 mod data_file;

@@ -115,10 +115,10 @@ struct Fold {
 }
 
 /// A row that counts.
-struct Mark {
-    row: usize,
-    step: i64,
-    op: Op,
+pub(super) struct Mark {
+    pub(super) row: usize,
+    pub(super) step: i64,
+    pub(super) op: Op,
 }
 
 /// The newest row of a key.
@@ -251,7 +251,7 @@ impl Fold {
 }
 
 /// The rows of a batch with [`marked`] columns that are in the generation and not after `until`.
-fn marks(batch: &RecordBatch, path: &str, generation: Generation, until: Step) -> Result<Vec<Mark>> {
+pub(super) fn marks(batch: &RecordBatch, path: &str, generation: Generation, until: Step) -> Result<Vec<Mark>> {
     let [of_generation, steps, ops, ..] = batch.columns() else {
         return Err(Error::internal("the continuity columns were not read"));
     };
@@ -283,7 +283,7 @@ pub(super) fn marked(fields: Vec<FieldRef>) -> SchemaRef {
 }
 
 /// The columns behind those of continuity.
-fn values(batch: &RecordBatch) -> &[ArrayRef] {
+pub(super) fn values(batch: &RecordBatch) -> &[ArrayRef] {
     batch.columns().get(row_columns().len()..).unwrap_or_default()
 }
 

@@ -6,6 +6,7 @@ mod added_columns;
 mod adopt;
 mod ambiguity;
 mod changes;
+mod check;
 mod cli;
 mod connector;
 mod crashes;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// Modules by floor; imports point down, never sideways or up.
 const FLOORS: &[&[&str]] = &[
     &[
+        "ailment",
         "change",
         "clock",
         "continuity",

@@ -98,6 +98,14 @@ pub(super) struct SeenSlot {
     pub(super) invalid: Option<String>,
 }
 
+impl Identity {
+    /// What the fingerprints of all histories of this cluster, timeline and database begin with.
+    pub(super) fn begins(&self) -> String {
+        let Self { system, timeline, database, .. } = self;
+        format!("postgres:{system}/{timeline}/{database}/")
+    }
+}
+
 impl Evidence {
     pub(super) fn new(identity: Identity, slot: &str, publication: &str) -> Self {
         let (slot, publication) = (slot.to_owned(), publication.to_owned());
@@ -106,9 +114,8 @@ impl Evidence {
 
     /// What makes two histories the same: steps are positions in the log of this cluster, on this timeline.
     pub(super) fn fingerprint(&self) -> String {
-        let Identity { system, timeline, database, .. } = &self.identity;
         let history = self.history.as_ref().map(|history| format!("/{history}")).unwrap_or_default();
-        format!("postgres:{system}/{timeline}/{database}/{}{history}", self.slot)
+        format!("{}{}{history}", self.identity.begins(), self.slot)
     }
 
     /// The first step up to which any log is complete; `None` without a view.

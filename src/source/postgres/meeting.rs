@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::catalog::{Table, TableName};
-use super::evidence::{Identity, Seen, SeenSlot};
+use super::evidence::{Seen, SeenSlot};
 use super::message::Lsn;
 use super::replication::Replication;
 use super::server::{Server, Session};
@@ -75,14 +75,8 @@ impl<'a> Meeting<'a> {
             )));
         }
         let mut replication = Replication::connect(server).await?;
-        let system = replication.query("IDENTIFY_SYSTEM").await?;
+        let identity = replication.identify(about.get(3)).await?;
         replication.end().await;
-        let cell = |at: usize| system.first().and_then(|row| row.get(at)).cloned().flatten();
-        let (Some(id), Some(timeline), Some(database)) = (cell(0), cell(1).and_then(|t| t.parse().ok()), cell(3))
-        else {
-            return Err(Error::internal(format!("{place}: the server does not say which it is")));
-        };
-        let identity = Identity { system: id, timeline, database, database_oid: about.get(3) };
         let mut meeting = Self {
             server,
             session,

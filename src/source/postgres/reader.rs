@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 
 use super::catalog::view_of;
 use super::copy::Copy;
+use super::exported::Exported;
 use super::feed::{Contact, Shared};
-use super::meeting::{flushed, step};
+use super::meeting::flushed;
 use super::message::Lsn;
 use super::replication::Replication;
 use super::server::Session;
@@ -179,20 +180,13 @@ impl TableSource {
     /// The same, unless the table changed while it was begun.
     async fn taken_once(&self) -> Result<Option<(View, Snapshot)>> {
         let Shared { server, slot, world, .. } = &*self.shared;
-        let mut replication = self.shared.in_time(Replication::connect(server)).await?;
-        let id: String = world.ids.draw().chars().filter(char::is_ascii_hexdigit).take(12).collect();
-        let name = format!("{}_{id}", slot.chars().take(50).collect::<String>());
-        let command = format!("CREATE_REPLICATION_SLOT \"{name}\" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT");
-        let made = replication.query(&command).await?;
-        let cell = |at: usize| made.first().and_then(|row| row.get(at)).cloned().flatten();
-        let (Some(point), Some(snapshot)) = (cell(1), cell(2)) else {
-            return Err(Error::internal(format!("{}: the server exported no snapshot", server.place())));
-        };
-        let step = step(&point)?;
+        let replication = self.shared.in_time(Replication::connect(server)).await?;
+        let exported = Exported::take(replication, server, slot, &world.ids).await?;
+        let (step, point) = (exported.step, exported.point.clone());
         let (table, columns) = (&self.shelf.name, &self.shelf.settings.columns);
-        let copy = Copy::open(server, table, columns, &snapshot, CONNECTIONS).await?;
+        let copy = Copy::open(server, table, columns, &exported.name, CONNECTIONS).await?;
         // Its slot was for the snapshot only, which others hold by now.
-        replication.end().await;
+        exported.let_go().await;
         let Some(copy) = copy else { return Ok(None) };
         let key = copy.table().key(&self.shelf.settings.key)?;
         if *key != *self.key {

@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 
+use super::evidence::Identity;
 use super::message::Lsn;
 use super::server::{Server, refused};
 use super::tls::Tls;
@@ -138,6 +139,16 @@ impl Replication {
             }
         }
         self.send().await
+    }
+
+    /// Which server and timeline it is, and which database, whose number in the cluster is given.
+    pub(super) async fn identify(&mut self, database_oid: u32) -> Result<Identity> {
+        let system = self.query("IDENTIFY_SYSTEM").await?;
+        let cell = |at: usize| system.first().and_then(|row| row.get(at)).cloned().flatten();
+        match (cell(0), cell(1).and_then(|t| t.parse().ok()), cell(3)) {
+            (Some(system), Some(timeline), Some(database)) => Ok(Identity { system, timeline, database, database_oid }),
+            _ => Err(Error::internal(format!("{}: the server does not say which it is", self.place))),
+        }
     }
 
     /// Runs one command; its rows, each value as text.

@@ -151,6 +151,11 @@ impl Server {
         &self.config
     }
 
+    /// Whether it is on this very machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.config.get_hosts().iter().all(is_this_machine)
+    }
+
     /// How a connection is encrypted; `None`: it is not.
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()

@@ -1,5 +1,8 @@
 //! Tables of a real PostgreSQL server, delivered by the program.
 
+mod against;
+mod check;
+mod contract;
 mod follow;
 mod kills;
 mod lost;

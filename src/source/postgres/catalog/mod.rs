@@ -10,4 +10,6 @@ mod table;
 pub(crate) use column::{Column, Wishes, view_of};
 pub(crate) use form::{Form, Verdict};
 pub(crate) use name::TableName;
+pub(crate) use name::quoted;
+pub(crate) use table::Identity;
 pub(crate) use table::Table;
