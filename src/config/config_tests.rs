@@ -311,18 +311,12 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
 }
 
 #[test]
-fn what_this_version_lacks_is_said() {
-    let absent = "not available in this version";
-    let cases = [(
+fn the_layout_that_is_the_view_needs_its_key_and_its_snapshot() {
+    check(
         URI,
-        "uri = \"a\"\nlayout = \"current\"\n",
-        format!(
-            r#"6:10: pipelines.p.views.v.connectors.c.delta.layout: "current" is {absent}; available: "changelog""#
-        ),
-    )];
-    for (old, new, expected) in cases {
-        check(old, new, &[&format!("cutover.toml:{expected}")]);
-    }
+        "uri = \"a\"\nlayout = \"currant\"\n",
+        &[r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is unknown; use "changelog" or "current""#],
+    );
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) fn read(
     tables: &mut Tables,
 ) -> Option<DeltaConfig> {
     let uri = delta.required("uri").and_then(|f| tables.uri(name, &f));
-    let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog], &["current"]));
+    let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog, Layout::Current], &[]));
     let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
     let target_file_size = delta.field("target_file_size").and_then(|f| {
         let size = f.size()?;

@@ -248,6 +248,11 @@ impl ConnectorConfig {
             Destination::Http => None,
         }
     }
+
+    /// Whether it keeps an index of its table's keys in the data directory.
+    pub fn needs_key_index(&self) -> bool {
+        self.delta().is_some_and(|delta| delta.layout == Layout::Current)
+    }
 }
 
 /// A directory of snapshot and change files.

@@ -12,7 +12,7 @@ use arrow::compute::{filter_record_batch, interleave_record_batch};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::data_file::{self, Origin, Piece, Wanted};
+use crate::data_file::{self, Origin, Piece, Wanted};
 use super::state::selection;
 use crate::change::Op;
 use crate::continuity::stamp::row_columns;

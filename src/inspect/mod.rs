@@ -2,7 +2,7 @@
 
 mod bookmark;
 pub mod changes;
-mod data_file;
+mod current;
 mod history;
 mod in_order;
 mod show;

@@ -13,7 +13,7 @@ use super::{Condition, Listing, LiveFile, Log, Replayed, clustering, entry, feat
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
-use crate::continuity::stamp::{CommitStamp, Kind, TXN_RETENTION, TableStamp};
+use crate::continuity::stamp::{CommitStamp, Kind, Layout, TXN_RETENTION, TableStamp};
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::step::Step;
@@ -250,6 +250,17 @@ impl Log {
         facts.upkeep.check()
     }
 
+    /// Refuses a table in which no commit of ours may delete single rows.
+    pub fn check_deletions(&self, facts: &Facts) -> Result<()> {
+        features::check_deletions(facts)
+    }
+
+    /// Whether the table gives ids to rows, which a commit draws when it is put.
+    pub(crate) fn tracks_rows(&self, facts: &Facts) -> bool {
+        let both = facts.protocol.as_ref().zip(facts.metadata.as_ref());
+        both.is_some_and(|(protocol, metadata)| upkeep::tracks_rows(protocol, metadata))
+    }
+
     /// Refuses rows with `schema` that a feature of the table has no room for.
     pub fn check_columns(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         features::check_columns(facts, schema)
@@ -282,9 +293,10 @@ impl Log {
             Some(version) => Some(format!("the log entry of version {version} is empty")),
             None => self.misfit(since.first()).await?,
         };
+        let layout = stamp.as_ref().map(|stamp| stamp.layout);
         let drift = match drift {
             Some(drift) => Some(drift),
-            None => self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
+            None => self.drift(&since, layout).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
         };
         let (connector, generation) = match (&last, &stamp) {
             (Some(l), Some(s)) => (l.connector.clone(), l.generation.max(s.generation)),
@@ -361,7 +373,7 @@ impl Log {
     }
 
     /// The first rule that the newest commits break, or what of them cannot be told.
-    async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
+    async fn drift(&self, since: &[Commit], layout: Option<Layout>) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
         // What others did is judged against what stood before it. A reload, an adoption and an append that adds columns say
@@ -398,6 +410,9 @@ impl Log {
             }
         }
         history.know_as_ours();
+        if let Some(layout) = layout {
+            history.know_layout(layout);
+        }
         for commit in since {
             history.fold(commit);
             if commit.version == first.version

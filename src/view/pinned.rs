@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use fjall::{Database, Iter, Keyspace, Readable, Slice, Snapshot};
 
 use super::encoding::{Bucket, Encoding, ROW};
-use super::fault::Place;
+use crate::embedded::Place;
 use super::{STAND, read_stand};
 use crate::error::Result;
 use crate::step::Step;

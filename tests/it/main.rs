@@ -8,6 +8,7 @@ mod ambiguity;
 mod changes;
 mod cli;
 mod connector;
+mod current;
 mod crashes;
 mod damage;
 mod deep;

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::error::Result;
-use crate::inspect::data_file::{Origin, fit_column};
+use crate::data_file::{Origin, fit_column};
 use crate::log::{LiveFile, Log};
 use crate::schema::is_variant;
 
