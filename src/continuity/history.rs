@@ -48,8 +48,8 @@ pub struct History {
     context: Option<Generation>,
     /// Whether the table is known to be ours before a commit of ours was seen.
     known_as_ours: bool,
-    /// The layout, where metadata do not tell it.
-    known_layout: Option<Layout>,
+    /// The layout of a generation, where metadata do not tell it.
+    known_layout: Option<(Generation, Layout)>,
     /// The version of the newest reload that rebuilt the log: what lies below it no longer counts.
     rebuilt_at: Option<u64>,
 }
@@ -88,9 +88,9 @@ impl History {
         self.known_as_ours = true;
     }
 
-    /// Takes `layout` for the table's, as long as no metadata tell it.
-    pub fn know_layout(&mut self, layout: Layout) {
-        self.known_layout = Some(layout);
+    /// Takes what `stamp` says of the layout of its generation for true, as long as no metadata tell it.
+    pub fn know_layout(&mut self, stamp: &TableStamp) {
+        self.known_layout = Some((stamp.generation, stamp.layout));
     }
 
     /// Takes `step` and `epoch` for what `txn` said just before the first commit folded.
@@ -269,7 +269,7 @@ impl History {
         }
         self.check_actions(commit, stamp);
         let table = commit.table.as_ref().or(self.table.as_ref());
-        for (rule, file, message) in form::faults(commit, stamp, table, self.layout()) {
+        for (rule, file, message) in form::faults(commit, stamp, table, self.layout(commit, stamp)) {
             self.findings.push(self.finding(at, rule, file, message));
         }
         for add in commit.adds.iter().filter(|a| a.data_change) {
@@ -526,7 +526,7 @@ impl History {
             self.judge(at, rows_kept(commit, self.live.as_ref()));
             return;
         }
-        if stamp.kind == Kind::Append && self.layout() == Layout::Current {
+        if stamp.kind == Kind::Append && self.layout(commit, stamp) == Layout::Current {
             for (rule, file, message) in replaced::faults(commit, stamp, self.live.as_ref()) {
                 self.findings.push(self.finding(at, rule, file, message));
             }
@@ -558,9 +558,14 @@ impl History {
         self.check_metadata(commit, stamp);
     }
 
-    fn layout(&self) -> Layout {
-        // Without any word nothing is known that would not be a changelog's.
-        self.stamp.as_ref().map(|stamp| stamp.layout).or(self.known_layout).unwrap_or(Layout::Changelog)
+    /// The layout of the table in which a commit of ours was made.
+    fn layout(&self, commit: &Commit, stamp: &CommitStamp) -> Layout {
+        let told = self.stamp.as_ref().map(|table| table.layout);
+        let known = self.known_layout.filter(|(generation, _)| *generation == stamp.generation);
+        told.or(known.map(|(_, layout)| layout)).unwrap_or({
+            // Of a generation that is gone only its commits are left.
+            if commit.removes.is_empty() { Layout::Changelog } else { Layout::Current }
+        })
     }
 
     /// Between reloads the table's metadata stays as it is, but for the columns that an append adds.

@@ -13,7 +13,7 @@ use super::{Condition, Listing, LiveFile, Log, Replayed, clustering, entry, feat
 use crate::continuity::commit::{Commit, FileId};
 use crate::continuity::history::{History, Live};
 use crate::continuity::plan::{Ours, Standing};
-use crate::continuity::stamp::{CommitStamp, Kind, Layout, TXN_RETENTION, TableStamp};
+use crate::continuity::stamp::{CommitStamp, Kind, TXN_RETENTION, TableStamp};
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::step::Step;
@@ -293,10 +293,9 @@ impl Log {
             Some(version) => Some(format!("the log entry of version {version} is empty")),
             None => self.misfit(since.first()).await?,
         };
-        let layout = stamp.as_ref().map(|stamp| stamp.layout);
         let drift = match drift {
             Some(drift) => Some(drift),
-            None => self.drift(&since, layout).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
+            None => self.drift(&since, stamp.as_ref()).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
         };
         let (connector, generation) = match (&last, &stamp) {
             (Some(l), Some(s)) => (l.connector.clone(), l.generation.max(s.generation)),
@@ -373,7 +372,7 @@ impl Log {
     }
 
     /// The first rule that the newest commits break, or what of them cannot be told.
-    async fn drift(&self, since: &[Commit], layout: Option<Layout>) -> Result<Option<String>> {
+    async fn drift(&self, since: &[Commit], stamp: Option<&TableStamp>) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
         // What others did is judged against what stood before it. A reload, an adoption and an append that adds columns say
@@ -410,8 +409,8 @@ impl Log {
             }
         }
         history.know_as_ours();
-        if let Some(layout) = layout {
-            history.know_layout(layout);
+        if let Some(stamp) = stamp {
+            history.know_layout(stamp);
         }
         for commit in since {
             history.fold(commit);
