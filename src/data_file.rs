@@ -95,7 +95,8 @@ impl Piece {
     pub(crate) fn without(&self, deleted: &RowSet) -> Result<RecordBatch> {
         let places = (self.first_row as u64..).take(self.rows.num_rows());
         let live: BooleanArray = places.map(|place| Some(!deleted.contains(place))).collect();
-        filter_record_batch(&self.rows, &live).map_err(|e| Error::internal("deleted rows were not left out").with_source(e))
+        filter_record_batch(&self.rows, &live)
+            .map_err(|e| Error::internal("deleted rows were not left out").with_source(e))
     }
 }
 

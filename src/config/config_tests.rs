@@ -312,11 +312,20 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
 
 #[test]
 fn the_layout_that_is_the_view_needs_its_key_and_its_snapshot() {
-    check(
-        URI,
-        "uri = \"a\"\nlayout = \"currant\"\n",
-        &[r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is unknown; use "changelog" or "current""#],
+    let place = "cutover.toml:3:33: pipelines.p.views.v.connectors.c:";
+    let unknown = r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is not known; did you mean "current"?"#;
+    let keyless = format!(
+        r#"{place} layout = "current" tells by the view's key which row a change is about; name the key columns in the view, or remove it"#
     );
+    check(URI, "uri = \"a\"\nlayout = \"currant\"\n", &[unknown]);
+    check(URI, "uri = \"a\"\nlayout = \"current\"\n", &[&keyless]);
+    let keyed = format!("[pipelines.p.views.v]\nkey = [\"id\"]\n{CONNECTOR}\nlayout = \"current\"");
+    assert!(load(&SMALL.replace(CONNECTOR, &keyed)).unwrap().connectors[0].needs_key_index());
+    let follows = format!(
+        "[pipelines.p.views.v]\nkey = [\"id\"]\n[pipelines.p.views.v.connectors.c]\nmode = \"follow\"\n{CONNECTOR}\nlayout = \"current\""
+    );
+    let lacking = r#"mode follow has no snapshot to load, which layout = "current" needs; change one of them"#;
+    assert!(message(load(&SMALL.replace(CONNECTOR, &follows))).contains(lacking));
 }
 
 #[test]

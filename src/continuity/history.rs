@@ -9,8 +9,8 @@ use crate::continuity::foreign::{self, Foreign, rows_kept};
 use crate::continuity::form;
 use crate::continuity::replaced;
 use crate::continuity::stamp::{
-    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Layout, Mode, RowCounts, TXN_EPOCH, TXN_STEP,
-    TableStamp,
+    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Layout, Mode, RowCounts, TXN_EPOCH,
+    TXN_STEP, TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;

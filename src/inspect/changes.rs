@@ -9,7 +9,6 @@ use futures::stream::{BoxStream, StreamExt};
 use serde::Serialize;
 
 use super::bookmark::Bookmark;
-use crate::data_file::Origin;
 use super::in_order::{InOrder, continuity};
 use super::state::{marked, readable, readable_files};
 use crate::change::Op;
@@ -17,6 +16,7 @@ use crate::continuity::commit::Commit;
 use crate::continuity::history::History;
 use crate::continuity::plan::Ours;
 use crate::continuity::stamp::{Kind, Layout, RowCounts, TableStamp};
+use crate::data_file::Origin;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;

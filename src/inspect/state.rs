@@ -12,11 +12,11 @@ use arrow::datatypes::{FieldRef, Int64Type, Schema, SchemaRef};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
-use crate::data_file::{self, Origin, Wanted};
 use super::{current, listing};
 use crate::change::{Op, RowKeys};
 use crate::continuity::plan::Standing;
 use crate::continuity::stamp::{Layout, Mode, TableStamp, row_columns};
+use crate::data_file::{self, Origin, Wanted};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, LiveFile, Log, Metadata, table_schema};

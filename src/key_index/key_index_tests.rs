@@ -38,7 +38,14 @@ fn a_key_is_found_where_it_was_put_last_also_after_it_was_opened_again() {
         put(&mut index, &keys[..10], &(0..10).map(|n| row(2, n)).collect::<Vec<_>>());
         let file = IndexedFile { path: "f".into(), vector: Some("v".into()), rows: 9 };
         let tally = index.tally();
-        index.apply(Edit { removed: keys[5..7].to_vec(), files: vec![(3, Some(file.clone()))], tally, ..Edit::default() }).unwrap();
+        index
+            .apply(Edit {
+                removed: keys[5..7].to_vec(),
+                files: vec![(3, Some(file.clone()))],
+                tally,
+                ..Edit::default()
+            })
+            .unwrap();
         if place.is_some() {
             drop(index);
             index = super::tests::index(place);
@@ -71,7 +78,8 @@ fn keys_are_told_apart_by_their_values_alone() {
     let distinct: std::collections::HashSet<_> = pairs.iter().collect();
     assert_eq!(distinct.len(), 4, "wherever one column ends");
     let decimal = Decimal128Array::from(vec![1]).with_precision_and_scale(5, 2).unwrap();
-    let one = [hashes(vec![Arc::new(decimal)]), hashes(vec![Arc::new(BooleanArray::from(vec![true]))]), wide[1..2].to_vec()];
+    let one =
+        [hashes(vec![Arc::new(decimal)]), hashes(vec![Arc::new(BooleanArray::from(vec![true]))]), wide[1..2].to_vec()];
     assert_eq!(one.iter().collect::<std::collections::HashSet<_>>().len(), 3);
 }
 

@@ -117,7 +117,9 @@ impl KeyIndex {
             None => Store::Memory(BTreeMap::new()),
             Some(home) => Store::open(Place::new(&directory(home, load), "the key index", whose, REMEDY))?,
         };
-        let damaged = |what: &str| Error::corrupt(format!("the key index of {whose} is damaged: its {what} does not decode; {REMEDY}"));
+        let damaged = |what: &str| {
+            Error::corrupt(format!("the key index of {whose} is damaged: its {what} does not decode; {REMEDY}"))
+        };
         let own = Identity { format: FORMAT, load: load.to_owned(), key: key.to_vec(), seed };
         let found = store.get(IDENTITY)?;
         let mut index = Self { store, seed, key: key.to_vec(), tally: Tally::default() };
@@ -129,7 +131,10 @@ impl KeyIndex {
         let found: Identity = serde_json::from_slice(&found).map_err(|e| damaged("identity").with_source(e))?;
         index.seed = found.seed;
         if found != (Identity { seed: found.seed, ..own }) {
-            return Err(Error::corrupt(format!("the key index of {whose} is another one, of the load {}; {REMEDY}", found.load)));
+            return Err(Error::corrupt(format!(
+                "the key index of {whose} is another one, of the load {}; {REMEDY}",
+                found.load
+            )));
         }
         let tally = index.store.get(TALLY)?.ok_or_else(|| damaged("tally"))?;
         index.tally = serde_json::from_slice(&tally).map_err(|e| damaged("tally").with_source(e))?;
@@ -175,7 +180,9 @@ impl KeyIndex {
             let number = key.get(1..).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
             let file = serde_json::from_slice(value).ok();
             let (Some(number), Some(file)) = (number, file) else {
-                return Err(Error::corrupt(format!("the key index is damaged: a file in it does not decode; {REMEDY}")));
+                return Err(Error::corrupt(format!(
+                    "the key index is damaged: a file in it does not decode; {REMEDY}"
+                )));
             };
             files.insert(number, file);
             Ok(())

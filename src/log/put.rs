@@ -88,7 +88,8 @@ impl Log {
         let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
         let partition_by = metadata.map_or(&[][..], |m| &m.partition_columns);
         let removed = proposal.removes.len();
-        let mut info = entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, proposal.layout, millis)?;
+        let mut info =
+            entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, proposal.layout, millis)?;
         upkeep.begin(millis, &mut info);
         lines.push("commitInfo", &info)?;
         if let Some(protocol) = &proposal.protocol {

@@ -54,7 +54,8 @@ enum Place {
 
 impl Descriptor {
     fn read(file: &LiveFile, vector: &Value) -> Result<Self> {
-        serde_json::from_value(vector.clone()).map_err(|e| damaged(&file.path, "its descriptor is incomplete").with_source(e))
+        serde_json::from_value(vector.clone())
+            .map_err(|e| damaged(&file.path, "its descriptor is incomplete").with_source(e))
     }
 
     fn place(&self, file: &str) -> Result<Place> {
@@ -84,7 +85,8 @@ impl Descriptor {
     }
 
     fn inline(&self, file: &str) -> Result<RowSet> {
-        let bytes = z85::decode(&self.path_or_inline_dv).map_err(|e| damaged(file, "it does not decode").with_source(e))?;
+        let bytes =
+            z85::decode(&self.path_or_inline_dv).map_err(|e| damaged(file, "it does not decode").with_source(e))?;
         let framed = bytes.get(..self.size_in_bytes as usize).ok_or_else(|| damaged(file, "it ends early"))?;
         self.rows(framed, file)
     }
@@ -158,7 +160,8 @@ impl Log {
                 Place::Object(object, offset) => stored.entry(object).or_default().push((at, offset, descriptor)),
             }
         }
-        let read = stream::iter(stored).map(|(object, vectors)| async move { Ok((self.bytes_of(&object).await?, vectors)) });
+        let read =
+            stream::iter(stored).map(|(object, vectors)| async move { Ok((self.bytes_of(&object).await?, vectors)) });
         let mut read = read.buffered(READS_AT_ONCE);
         while let Some((bytes, vectors)) = read.try_next().await? {
             for (at, offset, descriptor) in vectors {

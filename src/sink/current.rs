@@ -82,10 +82,7 @@ impl RowFile {
             stats: wide_stats(self.stats.as_deref(), self.rows)?,
             tags: tags.into_iter().collect(),
             deletion_vector: self.live.vector.clone(),
-            again: Some(RowIds {
-                base: self.live.base_row_id,
-                commit_version: self.live.default_row_commit_version,
-            }),
+            again: Some(RowIds { base: self.live.base_row_id, commit_version: self.live.default_row_commit_version }),
         })
     }
 }
@@ -95,7 +92,9 @@ fn wide_stats(stats: Option<&str>, rows: u64) -> Result<String> {
     // What stands in it stays as it is spelled: a number may have more digits than a double.
     let mut members: BTreeMap<String, Box<RawValue>> =
         stats.and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
-    let raw = |text: String| RawValue::from_string(text).map_err(|e| Error::internal("statistics were not written").with_source(e));
+    let raw = |text: String| {
+        RawValue::from_string(text).map_err(|e| Error::internal("statistics were not written").with_source(e))
+    };
     members.insert("numRecords".into(), raw(rows.to_string())?);
     members.insert("tightBounds".into(), raw("false".into())?);
     serde_json::to_string(&members).map_err(|e| Error::internal("statistics were not written").with_source(e))
@@ -157,8 +156,8 @@ impl CurrentRows {
         }
     }
 
-    /// The rows as `replacement`, which is committed, leaves them at `version`.
-    async fn replaced(self, replacement: Replacement, version: u64) -> Result<Self> {
+    /// The rows as `replacement`, which is committed, leaves them.
+    async fn replaced(self, replacement: Replacement) -> Result<Self> {
         let Replacement { edit, files } = replacement;
         let mut rows = self.edited(edit).await?;
         for (number, file) in files {
@@ -167,7 +166,6 @@ impl CurrentRows {
                 None => _ = rows.files.remove(&number),
             }
         }
-        rows.version = Some(version);
         Ok(rows)
     }
 }
@@ -201,7 +199,12 @@ impl Core {
             .into_iter()
             .zip(stats)
             .zip(deleted)
-            .map(|((live, stats), deleted)| RowFile { rows: live.rows.unwrap_or(0) + deleted.len(), live, stats, deleted })
+            .map(|((live, stats), deleted)| RowFile {
+                rows: live.rows.unwrap_or(0) + deleted.len(),
+                live,
+                stats,
+                deleted,
+            })
             .collect();
         let aligned = match found {
             Some(index) => sound(self.align(index, &files, &load, &from).await)?.flatten(),
@@ -222,7 +225,12 @@ impl Core {
     /// Builds the index of a snapshot whose files no version names yet.
     ///
     /// Refused: two of its rows have the same key.
-    pub(super) async fn index_snapshot(&mut self, load: &str, written: &Written, columns: &FileColumns) -> Result<CurrentRows> {
+    pub(super) async fn index_snapshot(
+        &mut self,
+        load: &str,
+        written: &Written,
+        columns: &FileColumns,
+    ) -> Result<CurrentRows> {
         self.current = None;
         let index = self.new_index(load).await?;
         let files: Vec<RowFile> = written.files.iter().map(RowFile::new).collect();
@@ -237,7 +245,7 @@ impl Core {
 
     /// Takes the rows of a load that was committed as `version`.
     pub(super) fn loaded(&mut self, mut rows: CurrentRows, version: u64) {
-        rows.version = Some(version);
+        rows.version = self.known_at(version);
         if let Some(home) = &self.settings.key_index
             && let Err(error) = KeyIndex::keep_only(home, &rows.load)
         {
@@ -250,10 +258,8 @@ impl Core {
     /// it is matched again before the next one.
     pub(super) async fn replaced(&mut self, replacement: Replacement, version: u64) {
         let Some(rows) = self.current.take() else { return };
-        match rows.replaced(replacement, version).await {
-            // The ids that the commit gave to the new rows are read from the table.
-            Ok(rows) if self.log.tracks_rows(&self.facts) => self.current = Some(CurrentRows { version: None, ..rows }),
-            Ok(rows) => self.current = Some(rows),
+        match rows.replaced(replacement).await {
+            Ok(rows) => self.current = Some(CurrentRows { version: self.known_at(version), ..rows }),
             Err(error) => {
                 tracing::warn!(event = "key_index_behind", error = %crate::error::with_causes(&error), "the key index is matched with the table before the next step");
             }
@@ -266,6 +272,11 @@ impl Core {
         let load = rows.load.clone();
         drop(rows);
         self.new_index(&load).await.map(drop)
+    }
+
+    /// The version of files that a commit of ours added; none where that gave them ids, which are read from the table.
+    fn known_at(&self, version: u64) -> Option<u64> {
+        (!self.log.tracks_rows(&self.facts)).then_some(version)
     }
 
     /// The index of `load` as it was left; `None` where it is damaged.
@@ -291,7 +302,13 @@ impl Core {
     }
 
     /// Makes `index` that of the live `files`; `None` where it cannot be, because it is of other rows.
-    async fn align(&self, index: KeyIndex, files: &[RowFile], load: &str, from: &Reading) -> Result<Option<CurrentRows>> {
+    async fn align(
+        &self,
+        index: KeyIndex,
+        files: &[RowFile],
+        load: &str,
+        from: &Reading,
+    ) -> Result<Option<CurrentRows>> {
         let known = index.files()?;
         if known.is_empty() {
             return self.build(index, files, load, from).await;
@@ -332,7 +349,13 @@ impl Core {
     }
 
     /// Puts every row of `files` into an index that knows nothing.
-    async fn build(&self, index: KeyIndex, files: &[RowFile], load: &str, from: &Reading) -> Result<Option<CurrentRows>> {
+    async fn build(
+        &self,
+        index: KeyIndex,
+        files: &[RowFile],
+        load: &str,
+        from: &Reading,
+    ) -> Result<Option<CurrentRows>> {
         let numbered: BTreeMap<u32, RowFile> = (0u32..).zip(files.iter().cloned()).collect();
         let (fresh, next) = (numbered.keys().copied().collect::<Vec<_>>(), numbered.len() as u32);
         let rows = CurrentRows { index, files: numbered, load: load.to_owned(), version: None };
@@ -366,7 +389,8 @@ impl Core {
         seen: Seen,
     ) -> Result<CurrentRows> {
         let mut count: HashMap<u32, u64> = HashMap::new();
-        let files: Vec<LiveFile> = fresh.iter().filter_map(|number| Some(rows.files.get(number)?.live.clone())).collect();
+        let files: Vec<LiveFile> =
+            fresh.iter().filter_map(|number| Some(rows.files.get(number)?.live.clone())).collect();
         let mut pieces = data_file::read(&from.origin, whole(files), &from.columns);
         let mut put: Vec<(KeyHash, Known)> = Vec::new();
         loop {
@@ -398,7 +422,13 @@ impl Core {
         Ok(rows)
     }
 
-    async fn put(&self, rows: CurrentRows, put: Vec<(KeyHash, Known)>, next_file: u32, seen: Seen) -> Result<CurrentRows> {
+    async fn put(
+        &self,
+        rows: CurrentRows,
+        put: Vec<(KeyHash, Known)>,
+        next_file: u32,
+        seen: Seen,
+    ) -> Result<CurrentRows> {
         let put = rows.with_index(move |index, files| {
             let mut tally = index.tally();
             tally.next_file = next_file;

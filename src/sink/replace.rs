@@ -86,7 +86,12 @@ impl Effects {
 
 impl Core {
     /// Writes what the changes do to the rows of the table, as files that nothing names yet.
-    pub(super) async fn write_replacement(&mut self, changes: &Changes, to: Step, columns: &FileColumns) -> Result<AppendFiles> {
+    pub(super) async fn write_replacement(
+        &mut self,
+        changes: &Changes,
+        to: Step,
+        columns: &FileColumns,
+    ) -> Result<AppendFiles> {
         self.match_rows().await?;
         let found = match self.find_rows(changes).await {
             // The table was matched, so it is the index that is wrong.
@@ -127,7 +132,10 @@ impl Core {
         columns: &FileColumns,
     ) -> Result<AppendFiles> {
         let Effects { new, keys, digests, removed, gone, counts, digest } = effects;
-        let ours = self.facts.ours().ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
+        let ours = self
+            .facts
+            .ours()
+            .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let mut writer = self.file_writer(FILE_PREFIX, columns, ours.generation, to)?;
         if new.num_rows() > 0 {
             writer.write(new).await?;
@@ -141,14 +149,20 @@ impl Core {
             tally.next_file += 1;
         }
         let places = self.places(rows, &written, &numbers, &keys, columns).await?;
-        let put = keys.iter().zip(digests).zip(places).map(|((key, digest), place)| (*key, Known { place, digest })).collect();
+        let put = keys
+            .iter()
+            .zip(digests)
+            .zip(places)
+            .map(|((key, digest), place)| (*key, Known { place, digest }))
+            .collect();
         tally.rows = (tally.rows + counts.i).saturating_sub(counts.d);
         tally.digest = tally.digest.plus(digest);
         let mut adds = add_actions(&written);
         let mut removes = Vec::new();
         let mut vectors = Vectors::new(&self.world.ids.draw())?;
         for (number, gone) in gone {
-            let before = rows.files.get(&number).ok_or_else(|| Error::internal("a row was found in a file that is not live"))?;
+            let before =
+                rows.files.get(&number).ok_or_else(|| Error::internal("a row was found in a file that is not live"))?;
             removes.push(before.live.clone());
             let deleted = &before.deleted | gone;
             if deleted.len() == before.rows {
@@ -178,7 +192,8 @@ impl Core {
         columns: &FileColumns,
     ) -> Result<Vec<RowPlace>> {
         let file = |at: usize| numbers.get(at).copied().unwrap_or(u32::MAX);
-        let row = |row: usize| u32::try_from(row).map_err(|_| Error::refused("a step has more rows than a file can hold"));
+        let row =
+            |row: usize| u32::try_from(row).map_err(|_| Error::refused("a step has more rows than a file can hold"));
         if written.files.len() <= 1 {
             // One file holds them in their order.
             return (0..keys.len()).map(|at| Ok(RowPlace { file: file(0), row: row(at)? })).collect();

@@ -56,15 +56,16 @@ impl Core {
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
             let batch = self.view.conform(&batch?, &place)?;
-            writer.write(match self.identity.layout {
-                Layout::Changelog => {
-                    keys.take(&batch, &place)?;
-                    snapshot_rows(&self.view, &batch, &mut stamps)?
-                }
-                // Its index finds a key that stands in it twice.
-                Layout::Current => batch,
-            })
-            .await?;
+            writer
+                .write(match self.identity.layout {
+                    Layout::Changelog => {
+                        keys.take(&batch, &place)?;
+                        snapshot_rows(&self.view, &batch, &mut stamps)?
+                    }
+                    // Its index finds a key that stands in it twice.
+                    Layout::Current => batch,
+                })
+                .await?;
             self.progress.set(writer.rows(), writer.bytes());
         }
         let written = writer.finish().await?;
@@ -73,7 +74,12 @@ impl Core {
     }
 
     /// Writes changes, netted within each step, as files that nothing names yet.
-    pub(super) async fn write_changes(&self, changes: &Changes, to: Step, columns: &FileColumns) -> Result<AppendFiles> {
+    pub(super) async fn write_changes(
+        &self,
+        changes: &Changes,
+        to: Step,
+        columns: &FileColumns,
+    ) -> Result<AppendFiles> {
         let ours = self
             .facts
             .ours()

@@ -28,11 +28,11 @@ use uuid::Uuid;
 pub use effect::{Effect, Staging};
 pub use pinned::{Batches, Pinned, Pins};
 
+use crate::embedded::Place;
 use crate::error::{Error, Result, panic_text};
 use crate::schema::View;
 use crate::step::Step;
 use encoding::Encoding;
-use crate::embedded::Place;
 
 /// Which encoding of keys and rows a store has; another one cannot be read.
 const FORMAT: u32 = 1;

@@ -186,7 +186,10 @@ fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
         let survived = on_threads(cases, run);
         let (runs, deaths) = (survived.len(), survived.iter().map(|s| s.deaths).sum::<usize>());
         none(survived.into_iter().flat_map(|s| s.violations).collect());
-        eprintln!("{TEST}: {table:?}, {operations} operations, {runs} runs, {deaths} crashes, 0 violations; seed {}", chance.seed);
+        eprintln!(
+            "{TEST}: {table:?}, {operations} operations, {runs} runs, {deaths} crashes, 0 violations; seed {}",
+            chance.seed
+        );
         assert!(deaths * 100 >= runs * 95, "{deaths} crashes happened in {runs} runs");
     }
 }

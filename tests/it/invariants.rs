@@ -440,7 +440,8 @@ impl Table<'_> {
             if deleted.max().is_some_and(|last| last >= rows.len() as u64) {
                 self.violation(version, format!("the vector of {path} deletes {deleted:?} of {} rows", rows.len()));
             }
-            let left = rows.iter().zip(0..).filter(|(_, place)| !deleted.contains(*place)).map(|((_, row), _)| row.clone());
+            let left =
+                rows.iter().zip(0..).filter(|(_, place)| !deleted.contains(*place)).map(|((_, row), _)| row.clone());
             found.extend(left);
         }
         let cutover = property(self.state.metadata.as_ref(), "step").and_then(|n| n.parse::<i64>().ok());

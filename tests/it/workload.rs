@@ -124,7 +124,17 @@ impl Process {
         let faults = FaultStore::new(Arc::clone(storage), Some(Arc::clone(&clock)), script);
         let (store, storage) = (Arc::new(faults.clone()), Arc::clone(storage));
         let layout = Layout::Changelog;
-        Self { faults, clock, maintained: Mutex::default(), aged: Mutex::default(), storage, store, world, layout, keys: None }
+        Self {
+            faults,
+            clock,
+            maintained: Mutex::default(),
+            aged: Mutex::default(),
+            storage,
+            store,
+            world,
+            layout,
+            keys: None,
+        }
     }
 
     /// The same for a table that is the view.

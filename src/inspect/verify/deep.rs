@@ -10,9 +10,9 @@ use super::reasons;
 use super::statistics::Statistics;
 use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
+use crate::data_file::{self, Origin, Wanted};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::data_file::{self, Origin, Wanted};
 use crate::log::{LiveFile, Log, Replayed, RowSet, table_schema};
 
 /// What was read for it.

@@ -101,7 +101,12 @@ pub(super) async fn broken(
     }
     for (path, files) in vectors {
         for (id, at) in files {
-            note(id, at, Rule::Files, format!("{path} is gone, which holds the deletion vector of the file {}", id.path));
+            note(
+                id,
+                at,
+                Rule::Files,
+                format!("{path} is gone, which holds the deletion vector of the file {}", id.path),
+            );
         }
     }
     broken.sort();

@@ -24,7 +24,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() { copy(&entry.path(), &target) } else { _ = fs::copy(entry.path(), target).unwrap() }
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            _ = fs::copy(entry.path(), target).unwrap()
+        }
     }
 }
 
@@ -84,6 +88,9 @@ async fn an_index_that_is_lost_stale_or_damaged_is_made_again_and_never_wrong() 
             }
         }
         table.holds(&model, seed).await;
-        assert!(!matches!(fate, Fate::Kept) || fs::read_dir(table.keys()).unwrap().count() == 1, "older indexes stay; seed {seed}");
+        assert!(
+            !matches!(fate, Fate::Kept) || fs::read_dir(table.keys()).unwrap().count() == 1,
+            "older indexes stay; seed {seed}"
+        );
     }
 }
