@@ -14,6 +14,7 @@ minutes=${1:-60}
 seed=${2:-$((RANDOM * 32768 + RANDOM))}
 export CUTOVER_POSTGRES_KILLS=${CUTOVER_POSTGRES_KILLS:-100}
 export CUTOVER_RELOADS=${CUTOVER_RELOADS:-50} CUTOVER_RELOAD_ROWS=${CUTOVER_RELOAD_ROWS:-1000000}
+export CUTOVER_CURRENT_KILLS=${CUTOVER_CURRENT_KILLS:-100} CUTOVER_CURRENT_STEPS=${CUTOVER_CURRENT_STEPS:-600}
 export CUTOVER_KILLS=${CUTOVER_KILLS:-300} CUTOVER_S3_KILLS=${CUTOVER_S3_KILLS:-100} CUTOVER_S3_CASES=${CUTOVER_S3_CASES:-1000}
 export CUTOVER_SCHEMAS=${CUTOVER_SCHEMAS:-10000} CUTOVER_PREDICATES=${CUTOVER_PREDICATES:-3000}
 export CUTOVER_PARTITIONS=${CUTOVER_PARTITIONS:-5000} CUTOVER_PARTITION_ROWS=${CUTOVER_PARTITION_ROWS:-500000}
@@ -49,7 +50,7 @@ begun=$SECONDS
 round=0
 while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     export CUTOVER_SEED=$((seed + round * 1000))
-    run readers::
+    run readers:: current::
     run kills:: object_stores:: full_disk::
     run crashes:: ambiguity:: troubles:: disk::
     run steplog:: service::
