@@ -83,3 +83,90 @@ fn older_files(
         faults.push((Rule::Files, None, message));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::continuity::commit::{Author, Removed};
+    use crate::continuity::stamp::{CONTRACT, Kind, RowCounts};
+    use crate::digest::Digest;
+    use crate::epoch::Epoch;
+    use crate::generation::Generation;
+    use crate::step::Step;
+
+    fn file(path: &str, vector: Option<&str>) -> FileId {
+        FileId { path: path.into(), vector: vector.map(str::to_string) }
+    }
+
+    fn added(file: FileId, rows: u64) -> Added {
+        Added { file, size: 1, rows: Some(rows), data_change: true, partition_values: 0 }
+    }
+
+    /// Of ten rows of `a` three more go, all four of `b` go, and five come.
+    fn commit() -> (Commit, CommitStamp, HashMap<FileId, Live>) {
+        let stamp = CommitStamp {
+            cutover: CONTRACT,
+            kind: Kind::Append,
+            connector: "p/v/c".into(),
+            generation: Generation::FIRST,
+            epoch: Epoch::FIRST,
+            writer: "w".into(),
+            commit: "c".into(),
+            from: Some(Step::new(1).unwrap()),
+            to: Step::new(2).unwrap(),
+            rows: RowCounts { i: 1, u: 4, d: 3 },
+            digest: Digest::EMPTY,
+            digest_total: None,
+            source: None,
+            strand: None,
+            reset: None,
+            adopt: None,
+        };
+        let removed = |file| Removed { file, data_change: true };
+        let commit = Commit {
+            version: 1,
+            millis: None,
+            author: Author::Foreign(None),
+            adds: vec![added(file("new", None), 5), added(file("a", Some("2")), 6)],
+            removes: vec![removed(file("a", Some("1"))), removed(file("b", None))],
+            txns: vec![],
+            table: None,
+            dated_txns: vec![],
+            refused_features: vec![],
+            unknown_actions: vec![],
+            repeated_actions: vec![],
+        };
+        let live = |rows| Live { size: 1, rows: Some(rows), added_at: 0 };
+        let live =
+            HashMap::from([(file("a", Some("1")), live(9)), (file("b", None), live(4)), (file("c", None), live(2))]);
+        (commit, stamp, live)
+    }
+
+    #[test]
+    fn rows_that_go_and_come_are_those_that_are_counted() {
+        let (commit, stamp, live) = commit();
+        assert_eq!(faults(&commit, &stamp, Some(&live)), []);
+        assert_eq!(faults(&commit, &stamp, None), [], "what was live is not known");
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        type Break = fn(&mut Commit, &mut CommitStamp);
+        let breaks: [(&str, Break); 8] = [
+            ("the files added hold 5 rows", |_, stamp| stamp.rows.i = 2),
+            ("7 rows of older files are deleted", |_, stamp| stamp.rows.d = 4),
+            ("a had 9 rows, and has 9", |commit, _| commit.adds[1].rows = Some(9)),
+            ("new is new, and rows of it are deleted", |commit, _| commit.adds[0].file.vector = Some("v".into())),
+            ("new is added without a row count", |commit, _| commit.adds[0].rows = None),
+            ("b is removed as if no rows changed", |commit, _| commit.removes[1].data_change = false),
+            ("new is added as if no rows changed", |commit, _| commit.adds[0].data_change = false),
+            ("d, which was not live", |commit, _| commit.removes[1].file.path = "d".into()),
+        ];
+        for (words, damage) in breaks {
+            let (mut commit, mut stamp, live) = commit();
+            damage(&mut commit, &mut stamp);
+            let found = faults(&commit, &stamp, Some(&live));
+            assert!(found.iter().any(|(.., message)| message.contains(words)), "{words}: {found:?}");
+        }
+    }
+}

@@ -552,3 +552,21 @@ fn sound<T>(found: Result<T>) -> Result<Option<T>> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_keep_every_digit_and_say_that_they_are_wide() {
+        let stats = r#"{"numRecords":7,"minValues":{"d":12345678901234567890.123},"nullCount":{"d":0}}"#;
+        let wide = wide_stats(Some(stats), 7).unwrap();
+        let expected =
+            r#"{"minValues":{"d":12345678901234567890.123},"nullCount":{"d":0},"numRecords":7,"tightBounds":false}"#;
+        assert_eq!(wide, expected);
+        assert_eq!(wide_stats(Some(&wide), 7).unwrap(), expected, "again");
+        for stats in [None, Some("no JSON")] {
+            assert_eq!(wide_stats(stats, 3).unwrap(), r#"{"numRecords":3,"tightBounds":false}"#);
+        }
+    }
+}
