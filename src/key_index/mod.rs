@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   0 "identity"       whose index it is: format, load, key, seed
-//!   0 "tally"          the rows, the sum of their hashes, the number of the next file
-//!   1 number           a data file: its path, its deletion vector, all of its rows
-//!   2 hash of a key    the file and the place in it, the row's hash, a checksum
+//!   0 "tally"          the rows, the sum of their hashes, the numbers of the next file and row
+//!   1 number           a data file: its path, its deletion vector, the numbers of all of its rows
+//!   2 hash of a key    the row's number, its hash, a checksum
 //! ```
+//!
+//! A row keeps its number when its file is joined with others: only what is said of files changes then.
 //!
 //! It is a cache of what the table's files say. An edit is applied as a whole and is not synced: after a crash the index is of
 //! some earlier version of the table, whose files it names, so that what differs can be read again. Nothing of it is ever
 //! believed over the table: the rows and the sum of their hashes have to be those of the last commit.
 
 mod hash;
+mod runs;
 mod store;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::{XxHash3_64, XxHash3_128};
 
 pub(crate) use self::hash::KeyHash;
+pub(crate) use self::runs::{RowRuns, chunk_of};
 use self::store::{Store, Write};
 use crate::digest::Digest;
 use crate::embedded::Place;
@@ -36,33 +40,24 @@ const FILE: u8 = 1;
 const KEY: u8 = 2;
 const REMEDY: &str = "it is made again from the table";
 
-/// A row's place in the table's data files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RowPlace {
-    /// The file's number in the index.
-    pub(crate) file: u32,
-    /// The row's place in it, counted from 0.
-    pub(crate) row: u32,
-}
-
 /// What is known of the row of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Where it stands.
-    pub(crate) place: RowPlace,
+    /// Its number in the index.
+    pub(crate) row: u64,
     /// Its digest.
     pub(crate) digest: Digest,
 }
 
 /// A data file whose rows are in the index.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IndexedFile {
     /// The path as the log spells it.
     pub(crate) path: String,
     /// The deletion vector's unique id.
     pub(crate) vector: Option<String>,
     /// All of its rows, the deleted ones included.
-    pub(crate) rows: u64,
+    pub(crate) rows: RowRuns,
 }
 
 /// What all rows of an index come to.
@@ -74,10 +69,12 @@ pub(crate) struct Tally {
     pub(crate) digest: Digest,
     /// The number of the file that is next.
     pub(crate) next_file: u32,
+    /// The number of the row that is next.
+    pub(crate) next_row: u64,
 }
 
 /// What changes at once.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Edit {
     /// Rows that a key has from here on.
     pub(crate) put: Vec<(KeyHash, Known)>,
@@ -178,7 +175,7 @@ impl KeyIndex {
         let mut files = BTreeMap::new();
         self.store.each(FILE, |key, value| {
             let number = key.get(1..).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-            let file = serde_json::from_slice(value).ok();
+            let file = IndexedFile::decode(value);
             let (Some(number), Some(file)) = (number, file) else {
                 return Err(Error::corrupt(format!(
                     "the key index is damaged: a file in it does not decode; {REMEDY}"
@@ -215,7 +212,7 @@ impl KeyIndex {
         let mut files = Vec::with_capacity(edit.files.len());
         for (number, file) in &edit.files {
             let key = [&[FILE][..], &number.to_be_bytes()].concat();
-            files.push((key, file.as_ref().map(encoded).transpose()?));
+            files.push((key, file.as_ref().map(IndexedFile::encode).transpose()?));
         }
         let put = edit.put.iter().map(|(key, known)| (row_key(*key), Some(value(*key, known))));
         let removed = edit.removed.iter().map(|key| (row_key(*key), None));
@@ -226,13 +223,13 @@ impl KeyIndex {
     }
 
     /// Removes the rows that are not live, and counts what is left.
-    pub(crate) fn sweep(&mut self, is_live: impl Fn(RowPlace) -> bool) -> Result<()> {
+    pub(crate) fn sweep(&mut self, is_live: impl Fn(u64) -> bool) -> Result<()> {
         let (mut dead, mut tally) = (Vec::new(), Tally { rows: 0, digest: Digest::EMPTY, ..self.tally });
         self.store.each(KEY, |key, value| {
             let hash = key.get(1..).and_then(|bytes| bytes.try_into().ok()).map(u128::from_be_bytes);
             let hash = KeyHash(hash.ok_or_else(damaged)?);
             let known = known(hash, value)?;
-            if is_live(known.place) {
+            if is_live(known.row) {
                 tally.rows += 1;
                 tally.digest = tally.digest.plus(known.digest);
             } else {
@@ -241,6 +238,22 @@ impl KeyIndex {
             Ok(())
         })?;
         self.apply(Edit { removed: dead, tally, ..Edit::default() })
+    }
+}
+
+impl IndexedFile {
+    /// What is said of the file, a line, then its rows.
+    fn encode(&self) -> Result<Vec<u8>> {
+        let mut bytes = encoded(&(&self.path, &self.vector))?;
+        bytes.push(b'\n');
+        bytes.extend(self.rows.encode().map_err(|e| Error::internal("rows were not encoded").with_source(e))?);
+        Ok(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let (path, vector) = serde_json::from_slice(bytes.get(..end)?).ok()?;
+        Some(Self { path, vector, rows: RowRuns::decode(bytes.get(end + 1..)?)? })
     }
 }
 
@@ -269,8 +282,7 @@ fn row_key(key: KeyHash) -> Vec<u8> {
 
 fn value(key: KeyHash, known: &Known) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(28);
-    bytes.extend(known.place.file.to_le_bytes());
-    bytes.extend(known.place.row.to_le_bytes());
+    bytes.extend(known.row.to_le_bytes());
     bytes.extend(known.digest.as_u128().to_le_bytes());
     bytes.extend(checksum(key, &bytes));
     bytes
@@ -279,11 +291,10 @@ fn value(key: KeyHash, known: &Known) -> Vec<u8> {
 fn known(key: KeyHash, value: &[u8]) -> Result<Known> {
     let parts = || {
         let (body, sum) = value.split_last_chunk::<4>()?;
-        let (file, rest) = body.split_first_chunk::<4>()?;
-        let (row, digest) = rest.split_first_chunk::<4>()?;
+        let (row, digest) = body.split_first_chunk::<8>()?;
         let digest = u128::from_le_bytes(digest.try_into().ok()?);
-        let place = RowPlace { file: u32::from_le_bytes(*file), row: u32::from_le_bytes(*row) };
-        (*sum == checksum(key, body)).then_some(Known { place, digest: Digest::from_u128(digest) })
+        let known = Known { row: u64::from_le_bytes(*row), digest: Digest::from_u128(digest) };
+        (*sum == checksum(key, body)).then_some(known)
     };
     parts().ok_or_else(damaged)
 }

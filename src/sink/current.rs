@@ -13,16 +13,15 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
-use serde_json::value::RawValue;
 
 use super::commit::Core;
-use crate::continuity::stamp::TAG_DIGEST;
+use super::row_files::{RowFile, RowFiles};
 use crate::data_file::{self, Origin, Wanted};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Lost, Result};
-use crate::files::{DataFile, Written};
-use crate::key_index::{Edit, IndexedFile, KeyHash, KeyIndex, Known, RowPlace};
-use crate::log::{AddAction, Facts, FileColumns, LiveFile, Log, RowIds, RowSet, table_schema};
+use crate::files::Written;
+use crate::key_index::{Edit, IndexedFile, KeyHash, KeyIndex, Known, RowRuns, Tally};
+use crate::log::{Facts, FileColumns, LiveFile, Log, table_schema};
 use crate::schema::View;
 
 /// How many rows are put into the index at once.
@@ -32,72 +31,11 @@ const CHUNK: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct CurrentRows {
     pub(super) index: KeyIndex,
-    pub(super) files: BTreeMap<u32, RowFile>,
+    pub(super) files: RowFiles,
     /// The id of the reload that they began with.
     load: String,
     /// `None` once others may have committed.
     version: Option<u64>,
-}
-
-/// A live data file.
-#[derive(Debug, Clone)]
-pub(super) struct RowFile {
-    pub(super) live: LiveFile,
-    stats: Option<Box<str>>,
-    /// All of its rows, the deleted ones included.
-    pub(super) rows: u64,
-    pub(super) deleted: RowSet,
-}
-
-impl RowFile {
-    pub(super) fn new(file: &DataFile) -> Self {
-        let live = LiveFile {
-            path: file.path.clone(),
-            vector: None,
-            partition_values: file.partition_values.clone(),
-            size: i64::try_from(file.size).unwrap_or(i64::MAX),
-            modified_millis: file.modified_millis,
-            rows: Some(file.rows),
-            steps: None,
-            base_row_id: None,
-            default_row_commit_version: None,
-            digest: Some(file.digest),
-        };
-        Self { live, stats: Some(file.stats.as_str().into()), rows: file.rows, deleted: RowSet::new() }
-    }
-
-    pub(super) fn indexed(&self) -> IndexedFile {
-        IndexedFile { path: self.live.path.clone(), vector: self.live.id().vector, rows: self.rows }
-    }
-
-    /// The action that adds it again with its vector.
-    pub(super) fn add(&self) -> Result<AddAction> {
-        let tags = self.live.digest.map(|digest| (TAG_DIGEST.to_string(), digest.to_string()));
-        Ok(AddAction {
-            path: self.live.path.clone(),
-            partition_values: self.live.partition_values.clone(),
-            size: self.live.size.unsigned_abs(),
-            modification_time: self.live.modified_millis,
-            data_change: true,
-            stats: wide_stats(self.stats.as_deref(), self.rows)?,
-            tags: tags.into_iter().collect(),
-            deletion_vector: self.live.vector.clone(),
-            again: Some(RowIds { base: self.live.base_row_id, commit_version: self.live.default_row_commit_version }),
-        })
-    }
-}
-
-/// The statistics of a file of which rows are deleted: they hold for the rows that are left, but not tightly.
-fn wide_stats(stats: Option<&str>, rows: u64) -> Result<String> {
-    // What stands in it stays as it is spelled: a number may have more digits than a double.
-    let mut members: BTreeMap<String, Box<RawValue>> =
-        stats.and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
-    let raw = |text: String| {
-        RawValue::from_string(text).map_err(|e| Error::internal("statistics were not written").with_source(e))
-    };
-    members.insert("numRecords".into(), raw(rows.to_string())?);
-    members.insert("tightBounds".into(), raw("false".into())?);
-    serde_json::to_string(&members).map_err(|e| Error::internal("statistics were not written").with_source(e))
 }
 
 /// Where rows are read from, and which of their columns.
@@ -138,12 +76,6 @@ pub(super) struct Replacement {
 }
 
 impl CurrentRows {
-    /// Whether a row of `files` stands at `place`.
-    pub(super) fn is_live(files: &BTreeMap<u32, RowFile>, place: RowPlace) -> bool {
-        let row = u64::from(place.row);
-        files.get(&place.file).is_some_and(|file| row < file.rows && !file.deleted.contains(row))
-    }
-
     /// Others may have committed.
     pub(super) fn doubt(&mut self) {
         self.version = None;
@@ -162,8 +94,8 @@ impl CurrentRows {
         let mut rows = self.edited(edit).await?;
         for (number, file) in files {
             match file {
-                Some(file) => _ = rows.files.insert(number, file),
-                None => _ = rows.files.remove(&number),
+                Some(file) => rows.files.insert(number, file),
+                None => rows.files.remove(number),
             }
         }
         Ok(rows)
@@ -195,17 +127,9 @@ impl Core {
         let (files, stats): (Vec<LiveFile>, Vec<_>) = live.into_iter().unzip();
         let mut deleted = self.log.deleted_rows(&files).await?;
         let deleted = (0..files.len()).map(|at| deleted.remove(&at).unwrap_or_default());
-        let files: Vec<RowFile> = files
-            .into_iter()
-            .zip(stats)
-            .zip(deleted)
-            .map(|((live, stats), deleted)| RowFile {
-                rows: live.rows.unwrap_or(0) + deleted.len(),
-                live,
-                stats,
-                deleted,
-            })
-            .collect();
+        let files = files.into_iter().zip(stats).zip(deleted);
+        let files: Vec<RowFile> =
+            files.map(|((live, stats), deleted)| RowFile { live, stats, rows: RowRuns::default(), deleted }).collect();
         let aligned = match found {
             Some(index) => sound(self.align(index, &files, &load, &from).await)?.flatten(),
             None => None,
@@ -233,7 +157,7 @@ impl Core {
     ) -> Result<CurrentRows> {
         self.current = None;
         let index = self.new_index(load).await?;
-        let files: Vec<RowFile> = written.files.iter().map(RowFile::new).collect();
+        let files: Vec<RowFile> = written.files.iter().map(|file| RowFile::new(file, 0)).collect();
         let from = Reading::of_files(&self.log, columns, self.view.schema());
         let built = self.build(index, &files, load, &from).await?;
         let rows = built.ok_or_else(|| Error::internal("the rows of a snapshot are not those that were written"))?;
@@ -316,12 +240,12 @@ impl Core {
         let mut by_path: HashMap<String, (u32, IndexedFile)> =
             known.into_iter().map(|(number, file)| (file.path.clone(), (number, file))).collect();
         let mut tally = index.tally();
-        let (mut numbered, mut fresh, mut moved) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (mut numbered, mut fresh, mut moved) = (RowFiles::default(), Vec::new(), Vec::new());
         for file in files {
             let mut file = file.clone();
             match by_path.remove(&file.live.path) {
                 Some((number, indexed)) => {
-                    file.rows = indexed.rows;
+                    file.rows.clone_from(&indexed.rows);
                     if file.indexed() != indexed {
                         moved.push((number, Some(file.indexed())));
                     }
@@ -338,11 +262,11 @@ impl Core {
         let mut rows = CurrentRows { index, files: numbered, load: load.to_owned(), version: None };
         if !fresh.is_empty() || !moved.is_empty() {
             rows = self.learn(rows, from, &fresh, tally.next_file, Seen::Some).await?;
-            moved.extend(fresh.iter().filter_map(|number| Some((*number, Some(rows.files.get(number)?.indexed())))));
+            moved.extend(fresh.iter().filter_map(|number| Some((*number, Some(rows.files.get(*number)?.indexed())))));
             let edit = Edit { files: moved, tally: rows.index.tally(), ..Edit::default() };
             rows = rows.edited(edit).await?;
         }
-        if rows.index.tally().rows != rows.live_rows() {
+        if rows.index.tally().rows != rows.files.live_rows() {
             rows = rows.swept().await?;
         }
         Ok(self.holds(&rows).then_some(rows))
@@ -356,16 +280,18 @@ impl Core {
         load: &str,
         from: &Reading,
     ) -> Result<Option<CurrentRows>> {
-        let numbered: BTreeMap<u32, RowFile> = (0u32..).zip(files.iter().cloned()).collect();
-        let (fresh, next) = (numbered.keys().copied().collect::<Vec<_>>(), numbered.len() as u32);
+        let mut numbered = RowFiles::default();
+        (0u32..).zip(files).for_each(|(number, file)| numbered.insert(number, file.clone()));
+        let fresh: Vec<u32> = numbered.iter().map(|(number, _)| number).collect();
+        let next = fresh.len() as u32;
         let rows = CurrentRows { index, files: numbered, load: load.to_owned(), version: None };
         let rows = self.learn(rows, from, &fresh, next, Seen::Nothing).await?;
         // Only this tells how many keys there are.
         let rows = rows.swept().await?;
-        if rows.index.tally().rows < rows.live_rows() {
+        if rows.index.tally().rows < rows.files.live_rows() {
             return Err(self.twice(&rows, from).await?);
         }
-        let marks = rows.files.iter().map(|(number, file)| (*number, Some(file.indexed()))).collect();
+        let marks = rows.files.iter().map(|(number, file)| (number, Some(file.indexed()))).collect();
         let edit = Edit { files: marks, tally: rows.index.tally(), ..Edit::default() };
         let rows = rows.edited(edit).await?;
         Ok(self.holds(&rows).then_some(rows))
@@ -376,10 +302,10 @@ impl Core {
         let tally = rows.index.tally();
         let ours = self.facts.ours().filter(|o| o.stamp.as_ref().is_some_and(|stamp| stamp.commit == rows.load));
         let expected = ours.and_then(|ours| ours.digest_total);
-        tally.rows == rows.live_rows() && expected.is_none_or(|expected| expected == tally.digest)
+        tally.rows == rows.files.live_rows() && expected.is_none_or(|expected| expected == tally.digest)
     }
 
-    /// Reads the files numbered `fresh` into the index.
+    /// Reads the files numbered `fresh` into the index, which gives their rows numbers.
     async fn learn(
         &self,
         mut rows: CurrentRows,
@@ -388,50 +314,47 @@ impl Core {
         next_file: u32,
         seen: Seen,
     ) -> Result<CurrentRows> {
-        let mut count: HashMap<u32, u64> = HashMap::new();
-        let files: Vec<LiveFile> =
-            fresh.iter().filter_map(|number| Some(rows.files.get(number)?.live.clone())).collect();
-        let mut pieces = data_file::read(&from.origin, whole(files), &from.columns);
+        let files = fresh.iter().filter_map(|number| Some(rows.files.get(*number)?.live.clone()));
+        let mut pieces = data_file::read(&from.origin, whole(files.collect()), &from.columns);
+        let mut next_row = rows.index.tally().next_row;
+        let mut first_rows: Vec<u64> = Vec::new();
         let mut put: Vec<(KeyHash, Known)> = Vec::new();
         loop {
             let piece = pieces.try_next().await?;
             if let Some(piece) = &piece {
-                let number = fresh.get(piece.file).copied().unwrap_or(u32::MAX);
-                let Some(file) = rows.files.get(&number) else { continue };
+                // A file without rows gives no piece.
+                first_rows.resize((piece.file + 1).max(first_rows.len()), next_row);
+                let file = fresh.get(piece.file).and_then(|number| rows.files.get(*number));
+                let (Some(file), Some(first)) = (file, first_rows.last()) else { continue };
                 let (keys, digests) = (rows.index.hashes(&piece.rows)?, Digest::of_rows(&piece.rows)?);
-                for ((key, digest), row) in keys.into_iter().zip(digests).zip(piece.first_row..) {
-                    let place = RowPlace { file: number, row: u32::try_from(row).map_err(|_| too_long(&file.live))? };
-                    if !file.deleted.contains(row as u64) {
-                        put.push((key, Known { place, digest }));
+                for ((key, digest), place) in keys.into_iter().zip(digests).zip(piece.first_row as u64..) {
+                    if !file.deleted.contains(place) {
+                        put.push((key, Known { row: first + place, digest }));
                     }
                 }
-                *count.entry(number).or_default() += piece.rows.num_rows() as u64;
+                next_row += piece.rows.num_rows() as u64;
             }
             if put.len() >= CHUNK || (piece.is_none() && !put.is_empty()) {
-                rows = self.put(rows, std::mem::take(&mut put), next_file, seen).await?;
+                let next = Next { file: next_file, row: next_row };
+                rows = self.put(rows, std::mem::take(&mut put), next, seen).await?;
             }
             if piece.is_none() {
                 break;
             }
         }
-        for (number, count) in count {
-            if let Some(file) = rows.files.get_mut(&number) {
-                file.rows = count;
+        first_rows.resize(fresh.len(), next_row);
+        let ends = first_rows.iter().skip(1).copied().chain([next_row]);
+        for ((number, first), end) in fresh.iter().zip(&first_rows).zip(ends) {
+            if let Some(file) = rows.files.get(*number).cloned() {
+                rows.files.insert(*number, RowFile { rows: RowRuns::of(*first..end), ..file });
             }
         }
         Ok(rows)
     }
 
-    async fn put(
-        &self,
-        rows: CurrentRows,
-        put: Vec<(KeyHash, Known)>,
-        next_file: u32,
-        seen: Seen,
-    ) -> Result<CurrentRows> {
+    async fn put(&self, rows: CurrentRows, put: Vec<(KeyHash, Known)>, next: Next, seen: Seen) -> Result<CurrentRows> {
         let put = rows.with_index(move |index, files| {
-            let mut tally = index.tally();
-            tally.next_file = next_file;
+            let mut tally = Tally { next_file: next.file, next_row: next.row, ..index.tally() };
             if let Seen::Some = seen {
                 let keys: Vec<KeyHash> = put.iter().map(|(key, _)| *key).collect();
                 for ((_, known), before) in put.iter().zip(index.find(&keys)?) {
@@ -440,8 +363,7 @@ impl Core {
                         None => tally.rows += 1,
                     }
                     if let Some(before) = before
-                        && before.place != known.place
-                        && CurrentRows::is_live(files, before.place)
+                        && files.is_live(before.row)
                     {
                         return Err(Error::corrupt("two rows of the table have the same key; see `cutover verify --deep`, then repair the table with a reset"));
                     }
@@ -456,17 +378,17 @@ impl Core {
 
     /// The error of rows of which two have the same key, which it names.
     async fn twice(&self, rows: &CurrentRows, from: &Reading) -> Result<Error> {
-        let numbers: Vec<u32> = rows.files.keys().copied().collect();
-        let files: Vec<LiveFile> = rows.files.values().map(|file| file.live.clone()).collect();
-        let mut pieces = data_file::read(&from.origin, whole(files), &from.key(&self.view)?);
+        let files: Vec<&RowFile> = rows.files.iter().map(|(_, file)| file).collect();
+        let wanted = whole(files.iter().map(|file| file.live.clone()).collect());
+        let mut pieces = data_file::read(&from.origin, wanted, &from.key(&self.view)?);
         while let Some(piece) = pieces.try_next().await? {
-            let number = numbers.get(piece.file).copied().unwrap_or(u32::MAX);
+            let Some(file) = files.get(piece.file) else { continue };
             let found = rows.index.find(&rows.index.hashes(&piece.rows)?)?;
             for (at, known) in found.into_iter().enumerate() {
-                let row = (piece.first_row + at) as u32;
-                if known.is_some_and(|known| known.place != RowPlace { file: number, row })
-                    && CurrentRows::is_live(&rows.files, RowPlace { file: number, row })
-                {
+                let place = (piece.first_row + at) as u64;
+                // The last of them is the one that is known.
+                let is_another = known.is_some_and(|known| file.rows.place(known.row) != Some(place));
+                if is_another && !file.deleted.contains(place) {
                     let shown = piece.rows.columns().iter().map(|c| array_value_to_string(c, at).unwrap_or_default());
                     let key: Vec<String> = shown.collect();
                     return Ok(Error::refused(format!(
@@ -480,6 +402,13 @@ impl Core {
     }
 }
 
+/// The numbers of the file and the row that are next.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    file: u32,
+    row: u64,
+}
+
 /// Whether an index may know rows already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
@@ -488,14 +417,10 @@ enum Seen {
 }
 
 impl CurrentRows {
-    fn live_rows(&self) -> u64 {
-        self.files.values().map(|file| file.rows - file.deleted.len().min(file.rows)).sum()
-    }
-
     /// Works on the index, beside the task unless it is in memory.
     pub(super) async fn with_index<T: Send + 'static>(
         self,
-        work: impl FnOnce(&mut KeyIndex, &BTreeMap<u32, RowFile>) -> T + Send + 'static,
+        work: impl FnOnce(&mut KeyIndex, &RowFiles) -> T + Send + 'static,
     ) -> Result<(Self, T)> {
         let mut rows = self;
         if rows.index.is_in_memory() {
@@ -515,7 +440,7 @@ impl CurrentRows {
     }
 
     async fn swept(self) -> Result<Self> {
-        let swept = self.with_index(|index, files| index.sweep(|place| Self::is_live(files, place))).await;
+        let swept = self.with_index(|index, files| index.sweep(|row| files.is_live(row))).await;
         let (rows, swept) = swept?;
         swept.map(|()| rows)
     }
@@ -537,10 +462,6 @@ fn other_rows() -> Error {
     )
 }
 
-fn too_long(file: &LiveFile) -> Error {
-    Error::incompatible(format!("the data file {} has more rows than an index can hold", file.path))
-}
-
 /// What an index that is damaged leads to: it is made again.
 fn sound<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
@@ -550,23 +471,5 @@ fn sound<T>(found: Result<T>) -> Result<Option<T>> {
             Ok(None)
         }
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statistics_keep_every_digit_and_say_that_they_are_wide() {
-        let stats = r#"{"numRecords":7,"minValues":{"d":12345678901234567890.123},"nullCount":{"d":0}}"#;
-        let wide = wide_stats(Some(stats), 7).unwrap();
-        let expected =
-            r#"{"minValues":{"d":12345678901234567890.123},"nullCount":{"d":0},"numRecords":7,"tightBounds":false}"#;
-        assert_eq!(wide, expected);
-        assert_eq!(wide_stats(Some(&wide), 7).unwrap(), expected, "again");
-        for stats in [None, Some("no JSON")] {
-            assert_eq!(wide_stats(stats, 3).unwrap(), r#"{"numRecords":3,"tightBounds":false}"#);
-        }
     }
 }

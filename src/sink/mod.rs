@@ -16,6 +16,7 @@ mod maintenance;
 mod progress;
 mod rebuild;
 mod replace;
+mod row_files;
 mod rows;
 mod tally;
 
@@ -349,7 +350,9 @@ impl Sink {
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
                     match layout {
                         Layout::Changelog => self.core.write_changes(&changes, planned.to(), &columns).await?,
-                        Layout::Current => self.core.write_replacement(&changes, planned.to(), &columns).await?,
+                        Layout::Current => {
+                            Box::pin(self.core.write_replacement(&changes, planned.to(), &columns)).await?
+                        }
                     }
                 }
             };
@@ -454,7 +457,10 @@ impl Sink {
         let written = self.core.write_snapshot(snapshot, generation, columns.in_files()).await?;
         let mut indexed = match self.core.identity.layout {
             Layout::Changelog => None,
-            Layout::Current => Some(self.core.index_snapshot(&request.commit, &written, columns.in_files()).await?),
+            Layout::Current => {
+                let indexed = self.core.index_snapshot(&request.commit, &written, columns.in_files());
+                Some(Box::pin(indexed).await?)
+            }
         };
         loop {
             self.core.refresh().await?;

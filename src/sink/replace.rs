@@ -12,7 +12,8 @@ use arrow::compute::take_record_batch;
 use futures::TryStreamExt;
 
 use super::commit::Core;
-use super::current::{CurrentRows, Reading, Replacement, RowFile, whole};
+use super::current::{CurrentRows, Reading, Replacement, whole};
+use super::row_files::RowFile;
 use super::rows::{AppendFiles, add_actions};
 use crate::change::{Changes, Op, ops_of};
 use crate::continuity::stamp::{FILE_PREFIX, RowCounts};
@@ -20,7 +21,7 @@ use crate::data_file;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::Written;
-use crate::key_index::{Edit, KeyHash, Known, RowPlace};
+use crate::key_index::{Edit, KeyHash, Known};
 use crate::log::{FileColumns, RowSet, Vectors};
 use crate::step::Step;
 
@@ -56,10 +57,9 @@ impl Effects {
         let mut gone: BTreeMap<u32, RowSet> = BTreeMap::new();
         for (((at, op), key), before) in (0u32..).zip(ops).zip(keys).zip(found) {
             if let Some(before) = before {
-                if !CurrentRows::is_live(&rows.files, before.place) {
-                    return Err(Error::corrupt("the key index tells of a row that the table does not hold"));
-                }
-                gone.entry(before.place.file).or_default().insert(u64::from(before.place.row));
+                let unheld = || Error::corrupt("the key index tells of a row that the table does not hold");
+                let (file, place) = rows.files.place(before.row).ok_or_else(unheld)?;
+                gone.entry(file).or_default().insert(place);
                 digest = digest.minus(before.digest);
             }
             match (op, before) {
@@ -92,13 +92,14 @@ impl Core {
         to: Step,
         columns: &FileColumns,
     ) -> Result<AppendFiles> {
-        self.match_rows().await?;
+        // They are large, and few steps need all of them.
+        Box::pin(self.match_rows()).await?;
         let found = match self.find_rows(changes).await {
             // The table was matched, so it is the index that is wrong.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 tracing::warn!(event = "key_index_rebuilt", error = %error, "the key index is made again from the table");
                 self.forget_rows().await?;
-                self.match_rows().await?;
+                Box::pin(self.match_rows()).await?;
                 self.find_rows(changes).await?
             }
             found => found?,
@@ -142,19 +143,14 @@ impl Core {
         }
         let written = writer.finish().await?;
         let mut tally = rows.index.tally();
-        let (mut files, mut numbers) = (BTreeMap::new(), Vec::new());
+        let numbers = self.numbers(rows, &written, &keys, columns).await?;
+        let mut files = BTreeMap::new();
         for file in &written.files {
-            numbers.push(tally.next_file);
-            files.insert(tally.next_file, Some(RowFile::new(file)));
-            tally.next_file += 1;
+            files.insert(tally.next_file, Some(RowFile::new(file, tally.next_row)));
+            (tally.next_file, tally.next_row) = (tally.next_file + 1, tally.next_row + file.rows);
         }
-        let places = self.places(rows, &written, &numbers, &keys, columns).await?;
-        let put = keys
-            .iter()
-            .zip(digests)
-            .zip(places)
-            .map(|((key, digest), place)| (*key, Known { place, digest }))
-            .collect();
+        let known = digests.into_iter().zip(numbers).map(|(digest, row)| Known { row, digest });
+        let put = keys.iter().copied().zip(known).collect();
         tally.rows = (tally.rows + counts.i).saturating_sub(counts.d);
         tally.digest = tally.digest.plus(digest);
         let mut adds = add_actions(&written);
@@ -162,16 +158,16 @@ impl Core {
         let mut vectors = Vectors::new(&self.world.ids.draw())?;
         for (number, gone) in gone {
             let before =
-                rows.files.get(&number).ok_or_else(|| Error::internal("a row was found in a file that is not live"))?;
+                rows.files.get(number).ok_or_else(|| Error::internal("a row was found in a file that is not live"))?;
             removes.push(before.live.clone());
             let deleted = &before.deleted | gone;
-            if deleted.len() == before.rows {
+            if deleted.len() == before.rows.len() {
                 files.insert(number, None);
                 continue;
             }
             let mut after = before.clone();
             after.live.vector = Some(vectors.add(&deleted)?);
-            after.live.rows = Some(before.rows - deleted.len());
+            after.live.rows = Some(before.rows.len() - deleted.len());
             after.deleted = deleted;
             adds.push(after.add()?);
             files.insert(number, Some(after));
@@ -182,33 +178,30 @@ impl Core {
         Ok(AppendFiles { adds, removes, written, counts, digest, replacement: Some(Replacement { edit, files }) })
     }
 
-    /// Where each of the rows with `keys` stands in the files that were written of them.
-    async fn places(
+    /// The number of each of the rows with `keys`, which were written to these files one after another.
+    async fn numbers(
         &self,
         rows: &CurrentRows,
         written: &Written,
-        numbers: &[u32],
         keys: &[KeyHash],
         columns: &FileColumns,
-    ) -> Result<Vec<RowPlace>> {
-        let file = |at: usize| numbers.get(at).copied().unwrap_or(u32::MAX);
-        let row =
-            |row: usize| u32::try_from(row).map_err(|_| Error::refused("a step has more rows than a file can hold"));
+    ) -> Result<Vec<u64>> {
+        let first = rows.index.tally().next_row;
         if written.files.len() <= 1 {
             // One file holds them in their order.
-            return (0..keys.len()).map(|at| Ok(RowPlace { file: file(0), row: row(at)? })).collect();
+            return Ok((first..).take(keys.len()).collect());
         }
-        let files = written.files.iter().map(|file| RowFile::new(file).live).collect();
+        let files = written.files.iter().map(|file| RowFile::new(file, 0).live).collect();
         let from = Reading::of_files(&self.log, columns, self.view.schema());
         let mut pieces = data_file::read(&from.origin, whole(files), &from.key(&self.view)?);
-        let mut places = HashMap::with_capacity(keys.len());
+        let mut numbers = HashMap::with_capacity(keys.len());
         while let Some(piece) = pieces.try_next().await? {
-            for (at, key) in rows.index.hashes(&piece.rows)?.into_iter().enumerate() {
-                places.insert(key, RowPlace { file: file(piece.file), row: row(piece.first_row + at)? });
-            }
+            let before = written.files.iter().take(piece.file).map(|file| file.rows).sum::<u64>();
+            let begin = first + before + piece.first_row as u64;
+            numbers.extend(rows.index.hashes(&piece.rows)?.into_iter().zip(begin..));
         }
         let lost = || Error::unavailable("the files of a step read back otherwise than they were written");
-        keys.iter().map(|key| places.get(key).copied().ok_or_else(lost)).collect()
+        keys.iter().map(|key| numbers.get(key).copied().ok_or_else(lost)).collect()
     }
 }
 
