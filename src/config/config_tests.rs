@@ -156,6 +156,7 @@ fn a_small_file_has_defaults() {
         destination: Destination::Delta(DeltaConfig {
             uri: "out/t".to_string(),
             layout: Layout::Changelog,
+            compaction: true,
             compression: Compression::Zstd(1),
             target_file_size: 128 << 20,
             partition_by: None,

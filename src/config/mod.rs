@@ -286,6 +286,8 @@ pub struct DeltaConfig {
     pub uri: String,
     /// How rows stand in the table.
     pub layout: Layout,
+    /// Whether files are joined beside the commits, in layout `current`.
+    pub compaction: bool,
     /// How data files are compressed.
     pub compression: Compression,
     /// The size in bytes that data files aim at.

@@ -77,6 +77,7 @@ pub(super) fn connector(
             },
             partition_by: delta.partition_by.clone(),
             properties: delta.properties.clone(),
+            compaction: delta.compaction,
             key_index,
             ..SinkSettings::new(config.name.to_string(), source.fingerprint())
         },

@@ -365,7 +365,8 @@ async fn fold(log: &Log, commits: &[Commit]) -> Result<(History, Option<String>)
             Err(_) => opaque = Some(format!("what version {} was cannot be read any more", first.version)),
         }
     }
-    let rewrites = |c: &Commit| c.stamp().is_none() && !(c.adds.is_empty() && c.removes.is_empty());
+    let is_kept = |c: &Commit| c.stamp().is_none_or(|stamp| stamp.kind == Kind::Maintenance);
+    let rewrites = |c: &Commit| is_kept(c) && !(c.adds.is_empty() && c.removes.is_empty());
     let needs_files = rest().any(rewrites);
     history.know_as_ours();
     for commit in commits {

@@ -383,10 +383,12 @@ impl Log {
             Some(_) => Some(first.version),
             None => first.version.checked_sub(1),
         };
+        // What our own maintenance replaced is judged by the files before it as well.
+        let rewrites = |c: &&Commit| c.stamp().is_none_or(|stamp| stamp.kind == Kind::Maintenance);
         let adopted = since.iter().any(|c| c.stamp().is_some_and(|s| s.adopt.is_some()));
         let changed = foreign().any(|c| c.table.is_some());
         let (needs_table, needs_files) =
-            (adopted || changed, foreign().any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
+            (adopted || changed, since.iter().filter(rewrites).any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
         let mut history = History::from_the_middle(None);
         if let Some(before) = before {
             if needs_table {

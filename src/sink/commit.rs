@@ -8,6 +8,7 @@ use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
+use super::compaction::Compaction;
 use super::current::CurrentRows;
 use super::maintenance::Maintenance;
 use super::{Progress, SinkSettings, Stage, Tally};
@@ -39,6 +40,7 @@ pub(super) struct Core {
     pub(super) maintenance: Maintenance,
     /// The rows of a table of layout `current`, once they were looked for.
     pub(super) current: Option<CurrentRows>,
+    pub(super) compaction: Compaction,
     /// Commits of others that came first, one after another.
     conflicts: u32,
     /// A commit whose outcome is not known yet, and since when; nothing else is committed before it is.
@@ -70,6 +72,7 @@ impl Core {
             tally: Arc::default(),
             maintenance,
             current: None,
+            compaction: Compaction::default(),
             conflicts: 0,
             unresolved: None,
         }

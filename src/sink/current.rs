@@ -41,12 +41,12 @@ pub(super) struct CurrentRows {
 /// Where rows are read from, and which of their columns.
 pub(super) struct Reading {
     pub(super) origin: Origin,
-    columns: SchemaRef,
+    pub(super) columns: SchemaRef,
 }
 
 impl Reading {
     /// The files of the table of `facts`.
-    fn of_table(log: &Log, facts: &Facts) -> Result<Self> {
+    pub(super) fn of_table(log: &Log, facts: &Facts) -> Result<Self> {
         let metadata = facts.metadata.as_ref().ok_or_else(|| Error::internal("a table has no metadata"))?;
         let columns = table_schema(metadata)?;
         Ok(Self { origin: Origin::of(log, facts, &columns)?, columns })
@@ -76,6 +76,11 @@ pub(super) struct Replacement {
 }
 
 impl CurrentRows {
+    /// Whether they are those of `version`.
+    pub(super) fn is_at(&self, version: Option<u64>) -> bool {
+        version.is_some() && self.version == version
+    }
+
     /// Others may have committed.
     pub(super) fn doubt(&mut self) {
         self.version = None;
@@ -169,6 +174,7 @@ impl Core {
 
     /// Takes the rows of a load that was committed as `version`.
     pub(super) fn loaded(&mut self, mut rows: CurrentRows, version: u64) {
+        self.compaction.stop();
         rows.version = self.known_at(version);
         if let Some(home) = &self.settings.key_index
             && let Err(error) = KeyIndex::keep_only(home, &rows.load)

@@ -9,6 +9,7 @@
 
 mod adopt;
 mod commit;
+mod compaction;
 mod current;
 mod destination;
 mod keys;
@@ -73,6 +74,9 @@ pub struct SinkSettings {
     pub partition_by: Option<Vec<String>>,
     /// Table properties to set where a table does not have them.
     pub properties: BTreeMap<String, String>,
+    /// Whether small files, and files of which many rows are deleted, are joined beside the commits; in layout `current`, where
+    /// each step would leave one more.
+    pub compaction: bool,
     /// The directory that is this connector's alone, where a table of layout `current` keeps the index of its keys; it is made
     /// when it is needed, and made again from the table when it is lost. `None`: the index is held in memory, about 150 bytes
     /// a key.
@@ -93,6 +97,7 @@ impl SinkSettings {
             files: FileSettings::default(),
             partition_by: None,
             properties: BTreeMap::new(),
+            compaction: true,
             key_index: None,
         }
     }
@@ -383,6 +388,7 @@ impl Sink {
             if let Some(version) = self.core.commit(proposal).await? {
                 if let Some(replacement) = files.replacement {
                     self.core.replaced(replacement, version).await;
+                    Box::pin(self.core.compact(&self.claim)).await;
                 }
                 self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
@@ -424,6 +430,7 @@ impl Sink {
 
     /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
     pub async fn rest(&mut self) {
+        self.core.compaction.rest().await;
         self.core.maintenance.rest(&mut self.core.facts).await;
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
 
 use super::commit::Core;
@@ -145,6 +146,19 @@ impl Core {
         generation: Generation,
         to: Step,
     ) -> Result<FileWriter> {
+        self.writer_of(prefix, columns, &self.table_schema(), self.settings.files.clone(), generation, to)
+    }
+
+    /// The same for rows with `schema`, by other settings than the sink's.
+    pub(super) fn writer_of(
+        &self,
+        prefix: &'static str,
+        columns: &FileColumns,
+        schema: &SchemaRef,
+        settings: FileSettings,
+        generation: Generation,
+        to: Step,
+    ) -> Result<FileWriter> {
         let notes = match self.identity.layout {
             Layout::Changelog => Vec::new(),
             Layout::Current => {
@@ -156,7 +170,7 @@ impl Core {
             notes,
             always_indexed: columns.indexed.clone(),
             stored_fields: columns.stored.clone(),
-            ..self.settings.files.clone()
+            ..settings
         };
         let in_table = self.facts.metadata.as_ref().and_then(|metadata| metadata.configuration.get(INDEXED_COLUMNS));
         // As in the metadata that a reload is about to write.
@@ -167,7 +181,7 @@ impl Core {
                 Err(_) => settings.indexed_columns,
             };
         }
-        let (store, schema) = (Arc::clone(self.log.store()), self.table_schema());
+        let (store, schema) = (Arc::clone(self.log.store()), Arc::clone(schema));
         if self.partition_by().is_empty() {
             return Ok(FileWriter::new(store, schema, &settings, &self.world));
         }
