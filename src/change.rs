@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array};
-use arrow::compute::{concat_batches, filter_record_batch, nullif, take};
+use arrow::compute::{concat_batches, filter_record_batch, nullif, take, take_record_batch};
 use arrow::datatypes::Int64Type;
 use arrow::row::{RowConverter, SortField};
 
@@ -179,11 +179,30 @@ impl Changes {
         Ok(Self { range, batches, position: self.position })
     }
 
+    /// The last change of each key of all steps, in the order of these changes; the view has a key.
+    pub(crate) fn last_of_each_key(&self, view: &View) -> Result<RecordBatch> {
+        let all = self.in_one(view)?;
+        let columns = key_columns(&all, view)?;
+        let rows = RowKeys::new(&columns)?.convert(&columns)?;
+        let mut lasts: HashMap<&[u8], u32> = HashMap::with_capacity(all.num_rows());
+        for (i, at) in (0..all.num_rows()).zip(0u32..) {
+            lasts.insert(rows.row(i).data(), at);
+        }
+        let mut kept: Vec<u32> = lasts.into_values().collect();
+        kept.sort_unstable();
+        take_record_batch(&all, &UInt32Array::from(kept))
+            .map_err(|e| Error::internal("the last changes were not selected").with_source(e))
+    }
+
+    fn in_one(&self, view: &View) -> Result<RecordBatch> {
+        concat_batches(&view.change_schema(), &self.batches).map_err(|e| {
+            Error::incompatible(format!("changes in {} do not fit the view {}", self.range, view.name())).with_source(e)
+        })
+    }
+
     /// One batch with the changes netted within each step, in step order, and its counts.
     pub fn net(&self, view: &View) -> Result<(RecordBatch, RowCounts)> {
-        let all = concat_batches(&view.change_schema(), &self.batches).map_err(|e| {
-            Error::incompatible(format!("changes in {} do not fit the view {}", self.range, view.name())).with_source(e)
-        })?;
+        let all = self.in_one(view)?;
         let ops = ops_of(&all)?;
         let kept = if view.is_keyed() { net_keyed(&all, &ops, view)? } else { net_keyless(&all, &ops, view)? };
         let mut counts = RowCounts::default();
@@ -266,16 +285,22 @@ impl RowKeys {
     }
 }
 
-/// The rows that stay, with their net operation, in the order of their last change.
-fn net_keyed(all: &RecordBatch, ops: &[Op], view: &View) -> Result<Vec<(usize, Op)>> {
-    let mut columns = vec![Arc::clone(column(all, COLUMN_STEP)?)];
-    for name in view.key() {
+/// The columns of the key, none of which has a null.
+fn key_columns(all: &RecordBatch, view: &View) -> Result<Vec<ArrayRef>> {
+    let columns = view.key().iter().map(|name| {
         let values = column(all, name)?;
         if values.null_count() > 0 {
             return Err(Error::refused(format!("view {}: a change has null in the key column {name:?}", view.name())));
         }
-        columns.push(Arc::clone(values));
-    }
+        Ok(Arc::clone(values))
+    });
+    columns.collect()
+}
+
+/// The rows that stay, with their net operation, in the order of their last change.
+fn net_keyed(all: &RecordBatch, ops: &[Op], view: &View) -> Result<Vec<(usize, Op)>> {
+    let mut columns = vec![Arc::clone(column(all, COLUMN_STEP)?)];
+    columns.extend(key_columns(all, view)?);
     let rows = RowKeys::new(&columns)?.convert(&columns)?;
     let mut firsts_lasts: HashMap<&[u8], (Op, usize)> = HashMap::with_capacity(ops.len());
     for (i, op) in ops.iter().enumerate() {

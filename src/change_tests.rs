@@ -66,6 +66,23 @@ fn steps_are_never_netted_against_each_other() {
 }
 
 #[test]
+fn the_last_change_of_a_key_in_all_steps_is_its_last_word() {
+    use Op::{Delete as D, Insert as I, Update as U};
+    let input = [
+        (1, I, 7, Some(1)),
+        (1, I, 8, Some(1)),
+        (2, D, 7, None),
+        (2, U, 8, Some(2)),
+        (3, I, 7, Some(3)),
+        (3, D, 9, None),
+    ];
+    let last = changes(&input).last_of_each_key(&view(true)).unwrap();
+    assert_eq!(rows_of(&last), [(2, U, 8, Some(2)), (3, I, 7, Some(3)), (3, D, 9, None)]);
+    let none = changes(&[]).last_of_each_key(&view(true)).unwrap();
+    assert_eq!(none.num_rows(), 0);
+}
+
+#[test]
 fn a_keyless_step_cancels_equal_rows_only() {
     use Op::{Delete as D, Insert as I};
     check(false, &[(1, I, 7, Some(1)), (1, D, 7, Some(1))], &[]);

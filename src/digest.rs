@@ -64,6 +64,12 @@ impl Digest {
         Self(self.0.wrapping_add(other.0))
     }
 
+    /// The digest of the rows of this set without those of `other`, which are among them.
+    #[must_use]
+    pub fn minus(self, other: Digest) -> Self {
+        Self(self.0.wrapping_sub(other.0))
+    }
+
     /// The digest of all rows of `batch`, whose columns have kept types.
     pub fn of(batch: &RecordBatch) -> Result<Self> {
         let mut total = 0u128;

@@ -156,6 +156,7 @@ fn a_small_file_has_defaults() {
         destination: Destination::Delta(DeltaConfig {
             uri: "out/t".to_string(),
             layout: Layout::Changelog,
+            compaction: true,
             compression: Compression::Zstd(1),
             target_file_size: 128 << 20,
             partition_by: None,
@@ -311,18 +312,21 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
 }
 
 #[test]
-fn what_this_version_lacks_is_said() {
-    let absent = "not available in this version";
-    let cases = [(
-        URI,
-        "uri = \"a\"\nlayout = \"current\"\n",
-        format!(
-            r#"6:10: pipelines.p.views.v.connectors.c.delta.layout: "current" is {absent}; available: "changelog""#
-        ),
-    )];
-    for (old, new, expected) in cases {
-        check(old, new, &[&format!("cutover.toml:{expected}")]);
-    }
+fn the_layout_that_is_the_view_needs_its_key_and_its_snapshot() {
+    let place = "cutover.toml:3:33: pipelines.p.views.v.connectors.c:";
+    let unknown = r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is not known; did you mean "current"?"#;
+    let keyless = format!(
+        r#"{place} layout = "current" tells by the view's key which row a change is about; name the key columns in the view, or remove it"#
+    );
+    check(URI, "uri = \"a\"\nlayout = \"currant\"\n", &[unknown]);
+    check(URI, "uri = \"a\"\nlayout = \"current\"\n", &[&keyless]);
+    let keyed = format!("[pipelines.p.views.v]\nkey = [\"id\"]\n{CONNECTOR}\nlayout = \"current\"");
+    assert!(load(&SMALL.replace(CONNECTOR, &keyed)).unwrap().connectors[0].needs_key_index());
+    let follows = format!(
+        "[pipelines.p.views.v]\nkey = [\"id\"]\n[pipelines.p.views.v.connectors.c]\nmode = \"follow\"\n{CONNECTOR}\nlayout = \"current\""
+    );
+    let lacking = r#"mode follow has no snapshot to load, which layout = "current" needs; change one of them"#;
+    assert!(message(load(&SMALL.replace(CONNECTOR, &follows))).contains(lacking));
 }
 
 #[test]

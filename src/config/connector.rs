@@ -11,7 +11,7 @@ use super::{CommitBounds, ConnectorConfig, ConnectorName, Destination, step_log}
 use crate::connector::OnContinuityLoss;
 use crate::continuity::columns::SchemaChange;
 use crate::continuity::plan::OnExisting;
-use crate::continuity::stamp::Mode;
+use crate::continuity::stamp::{Layout, Mode};
 use crate::log::Durability;
 use crate::source::logged::WhenFull;
 
@@ -140,6 +140,7 @@ pub(super) fn read(
             "mode {mode} loads no rows, so on_existing = \"{on_existing}\" would leave nothing of a table; change one of them"
         ));
     }
+    let is_current = matches!(&destination, Some(Destination::Delta(delta)) if delta.layout == Layout::Current);
     check_snapshots(
         &section,
         mode,
@@ -149,8 +150,16 @@ pub(super) fn read(
                 .then(|| format!("on_continuity_loss = \"{on_continuity_loss}\"")),
             (schema_change == SchemaChange::Reload).then(|| format!("schema_change = \"{schema_change}\"")),
             (when_full == WhenFull::Detach).then(|| format!("when_full = \"{when_full}\"")),
+            is_current.then(|| format!("layout = \"{}\"", Layout::Current)),
         ],
     );
+    // The tables of a database bring their keys with them.
+    if is_current && from.key.is_empty() && matches!(from.source.kind, Some(Kind::Files | Kind::Push)) {
+        section.refuse(&format!(
+            "layout = \"{}\" tells by the view's key which row a change is about; name the key columns in the view, or remove it",
+            Layout::Current
+        ));
+    }
     section.finish(&[]);
     Some(ConnectorConfig {
         name: name?,

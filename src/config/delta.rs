@@ -49,7 +49,13 @@ pub(super) fn read(
     tables: &mut Tables,
 ) -> Option<DeltaConfig> {
     let uri = delta.required("uri").and_then(|f| tables.uri(name, &f));
-    let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog], &["current"]));
+    let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog, Layout::Current], &[]));
+    let compaction = delta.field("compaction").and_then(|f| {
+        if layout != Some(Layout::Current) {
+            f.refuse_key("is for layout = \"current\"; remove it");
+        }
+        f.boolean()
+    });
     let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
     let target_file_size = delta.field("target_file_size").and_then(|f| {
         let size = f.size()?;
@@ -81,6 +87,7 @@ pub(super) fn read(
     Some(DeltaConfig {
         uri: uri?,
         layout: layout.unwrap_or(Layout::Changelog),
+        compaction: compaction.unwrap_or(true),
         compression: compression.unwrap_or_default(),
         target_file_size: target_file_size.unwrap_or(128 << 20),
         partition_by,

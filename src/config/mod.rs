@@ -249,6 +249,11 @@ impl ConnectorConfig {
             Destination::Http => None,
         }
     }
+
+    /// Whether it keeps an index of its table's keys in the data directory.
+    pub fn needs_key_index(&self) -> bool {
+        self.delta().is_some_and(|delta| delta.layout == Layout::Current)
+    }
 }
 
 /// A directory of snapshot and change files.
@@ -282,6 +287,8 @@ pub struct DeltaConfig {
     pub uri: String,
     /// How rows stand in the table.
     pub layout: Layout,
+    /// Whether files are joined beside the commits, in layout `current`.
+    pub compaction: bool,
     /// How data files are compressed.
     pub compression: Compression,
     /// The size in bytes that data files aim at.

@@ -2,18 +2,23 @@
 
 use serde_json::Value;
 
+use std::collections::HashSet;
+
 use crate::continuity::commit::{Author, Commit, Shown, Table};
 use crate::continuity::finding::Rule;
-use crate::continuity::stamp::{CommitStamp, Kind, TXN_EPOCH, TXN_STEP, TableStamp, row_columns};
+use crate::continuity::stamp::{CommitStamp, Kind, Layout, TXN_EPOCH, TXN_STEP, TableStamp, row_columns};
 
 /// A fault: the rule, the file that it is about, and what disagrees.
 pub(super) type Fault = (Rule, Option<String>, String);
 
-/// The faults in the form of a commit of ours; `table` is the metadata that holds for it, where known.
-pub(super) fn faults(commit: &Commit, stamp: &CommitStamp, table: Option<&Table>) -> Vec<Fault> {
+/// The faults in the form of a commit of ours; `table` is the metadata that holds for it, where known, `layout` the table's
+/// where that does not tell.
+pub(super) fn faults(commit: &Commit, stamp: &CommitStamp, table: Option<&Table>, layout: Layout) -> Vec<Fault> {
     let mut faults = Vec::new();
+    let properties = table.and_then(|t| TableStamp::decode(&t.properties).ok().flatten());
+    let layout = properties.as_ref().map_or(layout, |properties| properties.layout);
     if let Author::Ours { shown, .. } = &commit.author {
-        told_to_others(commit, stamp, shown, &mut faults);
+        told_to_others(commit, stamp, shown, layout, &mut faults);
     }
     txns(commit, stamp, &mut faults);
     if let Some(action) = commit.repeated_actions.first() {
@@ -23,16 +28,16 @@ pub(super) fn faults(commit: &Commit, stamp: &CommitStamp, table: Option<&Table>
     if stamp.kind == Kind::Reload
         && let Some(table) = &commit.table
     {
-        faults.extend(schema(table).map(|why| (Rule::Reload, None, why)));
+        faults.extend(schema(table, layout).map(|why| (Rule::Reload, None, why)));
     }
-    if let Some(properties) = table.and_then(|t| TableStamp::decode(&t.properties).ok().flatten()) {
+    if let Some(properties) = properties {
         faults.extend(mode(stamp, &properties).map(|why| (Rule::Reload, None, why)));
     }
     faults
 }
 
 /// What other engines read of the commit must be what the stamp and the actions say.
-fn told_to_others(commit: &Commit, stamp: &CommitStamp, shown: &Shown, faults: &mut Vec<Fault>) {
+fn told_to_others(commit: &Commit, stamp: &CommitStamp, shown: &Shown, layout: Layout, faults: &mut Vec<Fault>) {
     if !shown.first {
         faults.push((Rule::Chain, None, "the commit info is not the first action".into()));
     }
@@ -40,15 +45,19 @@ fn told_to_others(commit: &Commit, stamp: &CommitStamp, shown: &Shown, faults: &
         return;
     }
     let reload = stamp.kind == Kind::Reload;
-    if shown.blind_append != Some(!reload) {
+    if shown.blind_append != Some(!reload && commit.removes.is_empty()) {
         let found = shown.blind_append.map_or("nothing".to_string(), |b| b.to_string());
         faults.push((Rule::Chain, None, format!("the commit info says isBlindAppend {found} of the {}", stamp.kind)));
     }
-    let bytes = commit.adds.iter().map(|a| a.size).sum();
-    let removed = reload.then_some(commit.removes.len() as u64);
+    let removed: HashSet<&str> = commit.removes.iter().map(|r| r.file.path.as_str()).collect();
+    let new = || commit.adds.iter().filter(|add| !removed.contains(add.file.path.as_str()));
+    let again = commit.adds.len() - new().count();
+    let bytes = new().map(|add| add.size).sum();
+    let gone = (commit.removes.len() as u64).saturating_sub(again as u64);
+    let removed = (reload || !commit.removes.is_empty()).then_some(gone);
     for (name, shown, expected) in [
-        ("numOutputRows", shown.rows, Some(stamp.rows.total())),
-        ("numFiles", shown.files, Some(commit.adds.len() as u64)),
+        ("numOutputRows", shown.rows, Some(layout.output_rows(stamp.kind, stamp.rows))),
+        ("numFiles", shown.files, Some(new().count() as u64)),
         ("numOutputBytes", shown.bytes, Some(bytes)),
         ("numRemovedFiles", shown.removed, removed),
     ] {
@@ -92,10 +101,15 @@ fn files(commit: &Commit, table: Option<&Table>, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether the columns of continuity stand first, as a changelog has them.
-fn schema(table: &Table) -> Option<String> {
+/// Whether the columns of continuity stand first, as a changelog has them, and nowhere in another table.
+fn schema(table: &Table, layout: Layout) -> Option<String> {
     let schema: Value = serde_json::from_str(&table.schema).ok()?;
     let fields = schema.get("fields")?.as_array()?;
+    if layout == Layout::Current {
+        let names = fields.iter().filter_map(|field| field.get("name")?.as_str());
+        let ours = names.into_iter().find(|name| row_columns().iter().any(|column| column.name() == name));
+        return ours.map(|name| format!("the table has the column {name}, and its layout is {layout}"));
+    }
     let types = ["long", "long", "string"];
     row_columns().iter().zip(types).enumerate().find_map(|(at, (column, data_type))| {
         let field = fields.get(at);

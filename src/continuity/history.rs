@@ -7,9 +7,10 @@ use crate::continuity::commit::{Author, Commit, FileId, Table};
 use crate::continuity::finding::{Finding, Rule, Segment};
 use crate::continuity::foreign::{self, Foreign, rows_kept};
 use crate::continuity::form;
+use crate::continuity::replaced;
 use crate::continuity::stamp::{
-    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Mode, RowCounts, TXN_EPOCH, TXN_STEP,
-    TableStamp,
+    AdoptStamp, COMMIT_PREFIX_REBUILD, CONNECTOR_PROPERTY, CommitStamp, Kind, Layout, Mode, RowCounts, TXN_EPOCH,
+    TXN_STEP, TableStamp,
 };
 use crate::digest::Digest;
 use crate::epoch::Epoch;
@@ -47,6 +48,8 @@ pub struct History {
     context: Option<Generation>,
     /// Whether the table is known to be ours before a commit of ours was seen.
     known_as_ours: bool,
+    /// The layout of a generation, where metadata do not tell it.
+    known_layout: Option<(Generation, Layout)>,
     /// The version of the newest reload that rebuilt the log: what lies below it no longer counts.
     rebuilt_at: Option<u64>,
 }
@@ -83,6 +86,11 @@ impl History {
     /// Takes the table for ours from here on, though no commit of ours was seen.
     pub fn know_as_ours(&mut self) {
         self.known_as_ours = true;
+    }
+
+    /// Takes what `stamp` says of the layout of its generation for true, as long as no metadata tell it.
+    pub fn know_layout(&mut self, stamp: &TableStamp) {
+        self.known_layout = Some((stamp.generation, stamp.layout));
     }
 
     /// Takes `step` and `epoch` for what `txn` said just before the first commit folded.
@@ -260,7 +268,8 @@ impl History {
             self.check_anchor(commit, stamp);
         }
         self.check_actions(commit, stamp);
-        for (rule, file, message) in form::faults(commit, stamp, commit.table.as_ref().or(self.table.as_ref())) {
+        let table = commit.table.as_ref().or(self.table.as_ref());
+        for (rule, file, message) in form::faults(commit, stamp, table, self.layout(commit, stamp)) {
             self.findings.push(self.finding(at, rule, file, message));
         }
         for add in commit.adds.iter().filter(|a| a.data_change) {
@@ -517,6 +526,13 @@ impl History {
             self.judge(at, rows_kept(commit, self.live.as_ref()));
             return;
         }
+        if stamp.kind == Kind::Append && self.layout(commit, stamp) == Layout::Current {
+            for (rule, file, message) in replaced::faults(commit, stamp, self.live.as_ref()) {
+                self.findings.push(self.finding(at, rule, file, message));
+            }
+            self.check_metadata(commit, stamp);
+            return;
+        }
         let Some(rows) = commit.added_rows() else {
             let path = commit.adds.iter().find(|a| a.rows.is_none()).map(|a| a.file.path.clone()).unwrap_or_default();
             self.find_file(at, Rule::Files, &path, format!("the file {path} is added without a row count"));
@@ -540,6 +556,16 @@ impl History {
             self.find_file(at, Rule::Reload, &path, format!("the {} removes the file {path}", stamp.kind));
         }
         self.check_metadata(commit, stamp);
+    }
+
+    /// The layout of the table in which a commit of ours was made.
+    fn layout(&self, commit: &Commit, stamp: &CommitStamp) -> Layout {
+        let told = self.stamp.as_ref().map(|table| table.layout);
+        let known = self.known_layout.filter(|(generation, _)| *generation == stamp.generation);
+        told.or(known.map(|(_, layout)| layout)).unwrap_or({
+            // Of a generation that is gone only its commits are left.
+            if commit.removes.is_empty() { Layout::Changelog } else { Layout::Current }
+        })
     }
 
     /// Between reloads the table's metadata stays as it is, but for the columns that an append adds.

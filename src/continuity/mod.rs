@@ -9,4 +9,5 @@ pub mod foreign;
 mod form;
 pub mod history;
 pub mod plan;
+mod replaced;
 pub mod stamp;

@@ -40,6 +40,10 @@ pub const FILE_PREFIX: &str = "cutover-";
 pub const FIRST_LOAD_PREFIX: &str = "cutover-load-";
 /// The property that makes other engines forget `txn`; a table that sets it cannot be ours.
 pub const TXN_RETENTION: &str = "delta.setTransactionRetentionDuration";
+/// The note in a data file's footer with the generation that it was written in, where its rows do not tell.
+pub const NOTE_GENERATION: &str = "cutover.generation";
+/// The note in a data file's footer with the last step that it was written for, where its rows do not tell.
+pub const NOTE_STEP: &str = "cutover.step";
 /// The property with the connector's full name, which an adoption changes alone.
 pub const CONNECTOR_PROPERTY: &str = "cutover.connector";
 
@@ -87,6 +91,19 @@ pub enum Mode {
 pub enum Layout {
     /// Every change as a row.
     Changelog,
+    /// The view itself: the rows that it has at the last step.
+    Current,
+}
+
+impl Layout {
+    /// How many rows a commit of ours writes to new files.
+    pub fn output_rows(self, kind: Kind, rows: RowCounts) -> u64 {
+        match (self, kind) {
+            // What is deleted is marked in the files that hold it.
+            (Self::Current, Kind::Append) => rows.i.saturating_add(rows.u),
+            _ => rows.total(),
+        }
+    }
 }
 
 /// What a commit of ours does.

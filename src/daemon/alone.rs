@@ -9,26 +9,26 @@ use crate::config::{Config, ConnectorConfig, SourceConfig};
 use crate::connector::Connector;
 use crate::error::{Error, Result};
 
-/// The views of a configuration that have step logs, held for one command.
+/// What a configuration keeps in its data directory, the views with step logs above all, held for one command.
 pub struct Alone {
     world: World,
     views: Views,
     /// Held while there is any.
-    _directory: Option<DataDirectory>,
+    directory: Option<DataDirectory>,
 }
 
 impl Alone {
-    /// Opens the views of `config` that have step logs; nothing is touched where there are none.
+    /// Opens the views of `config` that have step logs; nothing is touched where nothing is kept.
     ///
     /// Refused: another process holds the data directory.
     pub async fn open(config: &Config, world: &World) -> Result<Self> {
         let logged: Vec<_> = config.views.iter().filter(|v| v.source.is_logged()).collect();
-        if logged.is_empty() {
-            return Ok(Self { world: world.clone(), views: Views::new(), _directory: None });
+        if logged.is_empty() && !config.connectors.iter().any(ConnectorConfig::needs_key_index) {
+            return Ok(Self { world: world.clone(), views: Views::new(), directory: None });
         }
         let directory = DataDirectory::take(&config.server.data_dir)?;
         let views = views::open(&logged, &config.connectors, &directory, world, &Teller::Nobody).await?;
-        Ok(Self { world: world.clone(), views, _directory: Some(directory) })
+        Ok(Self { world: world.clone(), views, directory: Some(directory) })
     }
 
     /// Ends what is read, so that its sources know what is safe. The connectors have ended.
@@ -50,6 +50,7 @@ impl Alone {
                 (self.views.get(&key).ok_or_else(missing)?.attach(config).await?, build::LOG_POLL)
             }
         };
-        build::connector(config, source, poll_interval, &self.world)
+        let key_index = self.directory.as_ref().map(|directory| directory.key_index(config)).transpose()?.flatten();
+        build::connector(config, source, poll_interval, key_index, &self.world)
     }
 }

@@ -1,5 +1,6 @@
 //! From the configuration to sources and connectors.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -47,10 +48,12 @@ pub(super) fn files_of(config: &ConnectorConfig, files: &FilesConfig) -> Result<
 }
 
 /// The connector to a table that `config` describes, from `source`, which is asked again after `poll_interval` when it is idle.
+/// Where the table needs one, the index of its keys is in the directory `key_index`.
 pub(super) fn connector(
     config: &ConnectorConfig,
     source: Box<dyn Source>,
     poll_interval: Duration,
+    key_index: Option<PathBuf>,
     world: &World,
 ) -> Result<Connector> {
     let Some(delta) = config.delta() else {
@@ -74,6 +77,8 @@ pub(super) fn connector(
             },
             partition_by: delta.partition_by.clone(),
             properties: delta.properties.clone(),
+            compaction: delta.compaction,
+            key_index,
             ..SinkSettings::new(config.name.to_string(), source.fingerprint())
         },
         commit: config.commit,

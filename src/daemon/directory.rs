@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::ConnectorName;
+use crate::config::{ConnectorConfig, ConnectorName};
 use crate::disk::{FileSystem, Readers, create_durable_dir, misplaced, open_own};
 use crate::error::{Error, Result};
 
@@ -90,6 +90,15 @@ impl DataDirectory {
     /// Where a connector keeps its journal; the directory is there.
     pub(super) fn journal(&self, name: &ConnectorName) -> Result<PathBuf> {
         self.place(&["connectors", name.pipeline(), name.view(), name.connector()])
+    }
+
+    /// Where a connector keeps the index of its table's keys, where it needs one; the directory is there.
+    pub(super) fn key_index(&self, config: &ConnectorConfig) -> Result<Option<PathBuf>> {
+        if !config.needs_key_index() {
+            return Ok(None);
+        }
+        let name = &config.name;
+        self.place(&["connectors", name.pipeline(), name.view(), name.connector(), "keys"]).map(Some)
     }
 
     /// Where the streams of a view keep their generation; the directory above is there.

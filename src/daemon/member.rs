@@ -141,7 +141,8 @@ async fn started(
     };
     match config.destination {
         Destination::Delta(_) => {
-            let connector = build::connector(config, source, poll_interval, world)?;
+            let key_index = directory.key_index(config)?;
+            let connector = build::connector(config, source, poll_interval, key_index, world)?;
             Ok((Running::start(connector, settings)?, None))
         }
         Destination::Http => {

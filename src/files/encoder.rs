@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use object_store::ObjectStore;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::encoding;
@@ -47,10 +48,13 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(store: Arc<dyn ObjectStore>, schema: SchemaRef, settings: &FileSettings, world: &World) -> Self {
+        let notes = settings.notes.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+        let noted = (!settings.notes.is_empty()).then(|| notes.collect());
         let properties = WriterProperties::builder()
             .set_compression(settings.compression.codec())
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_key_value_metadata(noted)
             .build();
         let stored = stored_schema(&schema, &settings.stored_fields);
         Self {

@@ -124,6 +124,8 @@ pub struct FileSettings {
     pub stored_fields: StoredFields,
     /// How the files' names begin, [`FILE_PREFIX`] by default.
     pub prefix: &'static str,
+    /// What the files' footers say beside the columns, by key; nothing by default.
+    pub notes: Vec<(String, String)>,
 }
 
 impl FileSettings {
@@ -141,6 +143,7 @@ impl Default for FileSettings {
             always_indexed: Vec::new(),
             stored_fields: None,
             prefix: FILE_PREFIX,
+            notes: Vec::new(),
         }
     }
 }

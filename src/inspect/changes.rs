@@ -9,14 +9,14 @@ use futures::stream::{BoxStream, StreamExt};
 use serde::Serialize;
 
 use super::bookmark::Bookmark;
-use super::data_file::Origin;
 use super::in_order::{InOrder, continuity};
 use super::state::{marked, readable, readable_files};
 use crate::change::Op;
 use crate::continuity::commit::Commit;
 use crate::continuity::history::History;
 use crate::continuity::plan::Ours;
-use crate::continuity::stamp::{Kind, RowCounts, TableStamp};
+use crate::continuity::stamp::{Kind, Layout, RowCounts, TableStamp};
+use crate::data_file::Origin;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::generation::Generation;
@@ -93,6 +93,11 @@ impl std::fmt::Debug for News {
 pub async fn changes(log: &Log, bookmark: Option<&Bookmark>, until: Option<Step>) -> Result<News> {
     let facts = log.facts().await?;
     let (stamp, last_step, metadata) = readable(log, &facts)?;
+    if stamp.layout == Layout::Current {
+        return Err(Error::incompatible(
+            "the table has the layout current: it holds the view's rows, and not what changed; read it whole, or deliver the view to a table with layout = \"changelog\" as well",
+        ));
+    }
     let (Some(ours), Some(version)) = (facts.ours(), facts.version) else {
         return Err(Error::internal("a table that can be read has a version and is ours"));
     };
@@ -360,7 +365,8 @@ async fn fold(log: &Log, commits: &[Commit]) -> Result<(History, Option<String>)
             Err(_) => opaque = Some(format!("what version {} was cannot be read any more", first.version)),
         }
     }
-    let rewrites = |c: &Commit| c.stamp().is_none() && !(c.adds.is_empty() && c.removes.is_empty());
+    let is_kept = |c: &Commit| c.stamp().is_none_or(|stamp| stamp.kind == Kind::Maintenance);
+    let rewrites = |c: &Commit| is_kept(c) && !(c.adds.is_empty() && c.removes.is_empty());
     let needs_files = rest().any(rewrites);
     history.know_as_ours();
     for commit in commits {

@@ -12,10 +12,10 @@ use arrow::compute::{filter_record_batch, interleave_record_batch};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
-use super::data_file::{self, Origin, Piece, Wanted};
 use super::state::selection;
 use crate::change::Op;
 use crate::continuity::stamp::row_columns;
+use crate::data_file::{self, Origin, Piece, Wanted};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::log::LiveFile;

@@ -4,7 +4,7 @@
 pub mod against;
 mod bookmark;
 pub mod changes;
-mod data_file;
+mod current;
 mod history;
 mod in_order;
 mod show;

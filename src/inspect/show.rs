@@ -22,6 +22,8 @@ pub struct Shown {
     pub version: u64,
     /// The last step at that version.
     pub last_step: Step,
+    /// The last step before that version, where a step was asked for that the generation held before its end.
+    pub before: Option<Step>,
     /// The highest epoch.
     pub epoch: Epoch,
     /// The digest of the generation at that version, where the log tells.
@@ -47,6 +49,7 @@ pub async fn show(log: &Log, at_step: Option<Step>) -> Result<Shown> {
         cutover_version: None,
         version: facts.version.unwrap_or(head),
         last_step: ours.last_step,
+        before: None,
         epoch: ours.epoch,
         digest_total: ours.digest_total,
         drift: ours.drift,
@@ -65,8 +68,10 @@ pub async fn show(log: &Log, at_step: Option<Step>) -> Result<Shown> {
     while let Some((version, commit)) = commits.next().await {
         let commit = commit?;
         let Some(stamp) = commit.as_ref().and_then(|c| c.stamp()) else { continue };
-        if at_step.is_some_and(|step| stamp.to >= step) {
-            shown.take(version, stamp);
+        match at_step {
+            Some(step) if stamp.to >= step => shown.take(version, stamp),
+            Some(_) if shown.before.is_none() => shown.before = Some(stamp.to),
+            _ => {}
         }
         if stamp.kind == Kind::Reload {
             shown.cutover_version = (stamp.commit == shown.table.commit).then_some(version);

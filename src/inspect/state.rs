@@ -1,4 +1,4 @@
-//! The current rows of a view, folded from its changelog.
+//! The current rows of a view, folded from its changelog, or read from a table that is the view.
 //!
 //! Two passes over the live files. The first reads what identifies a row and keeps one entry a key, or a distinct row
 //! in a view without key; the second reads the rows that are left. Memory grows with the keys, not with the changes.
@@ -12,11 +12,11 @@ use arrow::datatypes::{FieldRef, Int64Type, Schema, SchemaRef};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
-use super::data_file::{self, Origin, Wanted};
-use super::listing;
+use super::{current, listing};
 use crate::change::{Op, RowKeys};
 use crate::continuity::plan::Standing;
 use crate::continuity::stamp::{Layout, Mode, TableStamp, row_columns};
+use crate::data_file::{self, Origin, Wanted};
 use crate::error::{Error, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, LiveFile, Log, Metadata, table_schema};
@@ -52,6 +52,9 @@ pub async fn state(log: &Log, step: Option<Step>) -> Result<State> {
     listing(log).await?;
     let facts = log.facts().await?;
     let (stamp, last_step, metadata) = readable(log, &facts)?;
+    if stamp.layout == Layout::Current {
+        return current::state(log, &facts, stamp, step.unwrap_or(last_step)).await;
+    }
     let step = step.unwrap_or(last_step);
     if step < stamp.step || step > last_step {
         return Err(Error::refused(format!(
@@ -88,7 +91,6 @@ pub(super) fn readable<'a>(log: &Log, facts: &'a Facts) -> Result<(&'a TableStam
             stamp.generation, ours.generation
         )));
     }
-    let Layout::Changelog = stamp.layout;
     Ok((stamp, ours.last_step, metadata))
 }
 

@@ -26,7 +26,7 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 use super::entry::{Metadata, Protocol, TxnAction, vector_id};
 use super::names::CheckpointFile;
 use super::read::READS_AT_ONCE;
-use super::{LOG_DIR, Log, SIDECARS};
+use super::{LOG_DIR, Log, SIDECARS, vector};
 use crate::error::{Error, Result};
 use crate::store::store_error;
 
@@ -100,6 +100,12 @@ impl FileAction {
         let vector = self.deletion_vector.as_ref().map(serde_json::to_value).transpose().map_err(unencoded)?;
         let vector = vector.as_ref().and_then(vector_id).unwrap_or_default();
         Ok(XxHash3_128::oneshot(format!("{}\0{vector}", self.path).as_bytes()))
+    }
+
+    /// The object that holds its deletion vector, where one of the table's does.
+    pub(super) fn vector_object(&self) -> Option<Path> {
+        let vector = self.deletion_vector.as_ref().filter(|vector| vector.storage_type == "u")?;
+        vector::object(&vector.path_or_inline_dv)
     }
 
     /// A hash of everything that describes the file but its statistics.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{features, mapping};
 use crate::continuity::commit::{Added, Author, Commit, FileId, Removed, Shown, Table};
-use crate::continuity::stamp::{COLUMN_STEP, CommitStamp, Kind, USER_METADATA};
+use crate::continuity::stamp::{COLUMN_STEP, CommitStamp, Kind, Layout, USER_METADATA};
 use crate::error::{Error, Result};
 
 /// The `metaData` action.
@@ -134,6 +134,21 @@ pub struct AddAction {
     pub stats: String,
     /// Notes on the file, by key.
     pub tags: BTreeMap<String, String>,
+    /// The descriptor of the vector that deletes some of its rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_vector: Option<Value>,
+    /// What the table's row tracking says of a file that was live before, with another vector; `None` for a new file.
+    #[serde(skip)]
+    pub again: Option<RowIds>,
+}
+
+/// What row tracking says of a file's rows; nothing in tables without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowIds {
+    /// The id of the first row.
+    pub base: Option<i64>,
+    /// The version that the rows are taken to come from.
+    pub commit_version: Option<i64>,
 }
 
 /// An `add` action as it is put: with what the table's features ask of it.
@@ -145,7 +160,7 @@ pub(super) struct PutAdd<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) base_row_id: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) default_row_commit_version: Option<u64>,
+    pub(super) default_row_commit_version: Option<i64>,
 }
 
 /// The `remove` action of a live file.
@@ -189,20 +204,25 @@ pub(super) fn commit_info(
     partition_by: &[String],
     adds: &[AddAction],
     removed: usize,
+    layout: Layout,
     millis: i64,
 ) -> Result<serde_json::Map<String, Value>> {
-    let bytes: u64 = adds.iter().map(|a| a.size).sum();
+    let new = || adds.iter().filter(|add| add.again.is_none());
+    let again = adds.len() - new().count();
     let reload = stamp.kind == Kind::Reload;
     let mut metrics = serde_json::Map::new();
     for (key, value) in [
-        ("numFiles", adds.len().to_string()),
-        ("numOutputRows", stamp.rows.total().to_string()),
-        ("numOutputBytes", bytes.to_string()),
+        ("numFiles", new().count() as u64),
+        ("numOutputRows", layout.output_rows(stamp.kind, stamp.rows)),
+        ("numOutputBytes", new().map(|add| add.size).sum()),
     ] {
-        metrics.insert(key.into(), value.into());
+        metrics.insert(key.into(), value.to_string().into());
     }
-    if reload {
-        metrics.insert("numRemovedFiles".into(), removed.to_string().into());
+    if reload || removed > 0 {
+        metrics.insert("numRemovedFiles".into(), (removed - again.min(removed)).to_string().into());
+    }
+    if again > 0 {
+        metrics.insert("numDeletionVectorsUpdated".into(), again.to_string().into());
     }
     let info = json!({
         "timestamp": millis,
@@ -212,7 +232,7 @@ pub(super) fn commit_info(
             "partitionBy": Value::from(partition_by).to_string(),
         },
         "operationMetrics": metrics,
-        "isBlindAppend": !reload,
+        "isBlindAppend": !reload && removed == 0,
         "engineInfo": concat!("cutover/", env!("CARGO_PKG_VERSION")),
         USER_METADATA: stamp.encode()?,
     });

@@ -250,6 +250,17 @@ impl Log {
         facts.upkeep.check()
     }
 
+    /// Refuses a table in which no commit of ours may delete single rows.
+    pub fn check_deletions(&self, facts: &Facts) -> Result<()> {
+        features::check_deletions(facts)
+    }
+
+    /// Whether the table gives ids to rows, which a commit draws when it is put.
+    pub(crate) fn tracks_rows(&self, facts: &Facts) -> bool {
+        let both = facts.protocol.as_ref().zip(facts.metadata.as_ref());
+        both.is_some_and(|(protocol, metadata)| upkeep::tracks_rows(protocol, metadata))
+    }
+
     /// Refuses rows with `schema` that a feature of the table has no room for.
     pub fn check_columns(&self, facts: &Facts, schema: &Schema) -> Result<()> {
         features::check_columns(facts, schema)
@@ -284,7 +295,7 @@ impl Log {
         };
         let drift = match drift {
             Some(drift) => Some(drift),
-            None => self.drift(&since).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
+            None => self.drift(&since, stamp.as_ref()).await?.or(disagreement(stamp.as_ref(), last.as_ref(), step)),
         };
         let (connector, generation) = match (&last, &stamp) {
             (Some(l), Some(s)) => (l.connector.clone(), l.generation.max(s.generation)),
@@ -361,7 +372,7 @@ impl Log {
     }
 
     /// The first rule that the newest commits break, or what of them cannot be told.
-    async fn drift(&self, since: &[Commit]) -> Result<Option<String>> {
+    async fn drift(&self, since: &[Commit], stamp: Option<&TableStamp>) -> Result<Option<String>> {
         let Some(first) = since.first() else { return Ok(None) };
         let foreign = || since.iter().filter(|c| c.stamp().is_none());
         // What others did is judged against what stood before it. A reload, an adoption and an append that adds columns say
@@ -372,10 +383,12 @@ impl Log {
             Some(_) => Some(first.version),
             None => first.version.checked_sub(1),
         };
+        // What our own maintenance replaced is judged by the files before it as well.
+        let rewrites = |c: &&Commit| c.stamp().is_none_or(|stamp| stamp.kind == Kind::Maintenance);
         let adopted = since.iter().any(|c| c.stamp().is_some_and(|s| s.adopt.is_some()));
         let changed = foreign().any(|c| c.table.is_some());
         let (needs_table, needs_files) =
-            (adopted || changed, foreign().any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
+            (adopted || changed, since.iter().filter(rewrites).any(|c| !c.adds.is_empty() || !c.removes.is_empty()));
         let mut history = History::from_the_middle(None);
         if let Some(before) = before {
             if needs_table {
@@ -398,6 +411,9 @@ impl Log {
             }
         }
         history.know_as_ours();
+        if let Some(stamp) = stamp {
+            history.know_layout(stamp);
+        }
         for commit in since {
             history.fold(commit);
             if commit.version == first.version

@@ -43,11 +43,12 @@ const FEATURES: &[(&str, Answer)] = &[
     ("identityColumns", Kept),
     ("allowColumnDefaults", Kept),
     ("checkConstraints", Off { switch: CONSTRAINTS, remedy: Remedy::DropConstraint }),
-    // Whole files are added and removed, and no row is updated in place, so there is no need for change files.
+    // Whole files are added and removed, and no row is updated in place, so there is no need for change files. Where rows
+    // are, in layout current, the table is refused.
     ("changeDataFeed", Kept),
     (COLUMN_MAPPING, Kept),
     // A remove names the vector with its file.
-    ("deletionVectors", Kept),
+    (DELETION_VECTORS, Kept),
     (ROW_TRACKING, Kept),
     ("domainMetadata", Kept),
     (IN_COMMIT_TIMESTAMP, Kept),
@@ -98,6 +99,11 @@ pub(super) const ROW_TRACKING: &str = "rowTracking";
 pub(super) const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
 /// Names columns by which rows are to lie together.
 pub(super) const CLUSTERING: &str = "clustering";
+/// Lets commits delete single rows of data files.
+pub(super) const DELETION_VECTORS: &str = "deletionVectors";
+/// The property without which no writer may do so.
+pub(super) const DELETES_ROWS: &str = "delta.enableDeletionVectors";
+const CHANGE_DATA_FEED: &str = "delta.enableChangeDataFeed";
 const CONSTRAINTS: &str = "delta.constraints.";
 /// Keeps timestamps without zone.
 pub(super) const NTZ: &str = "timestampNtz";
@@ -162,7 +168,7 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
 pub(super) fn check_columns(facts: &Facts, schema: &Schema) -> Result<()> {
     let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
     let column = |name: &str| schema.fields().iter().find(|f| f.name().eq_ignore_ascii_case(name));
-    if is_on(protocol, metadata, "changeDataFeed", "delta.enableChangeDataFeed") {
+    if is_on(protocol, metadata, "changeDataFeed", CHANGE_DATA_FEED) {
         let taken = ["_change_type", "_commit_version", "_commit_timestamp"].into_iter().find_map(column);
         if let Some(field) = taken {
             return Err(Error::incompatible(format!(
@@ -185,6 +191,17 @@ pub(super) fn check_columns(facts: &Facts, schema: &Schema) -> Result<()> {
         }
     }
     clustering::check(facts, schema)
+}
+
+/// Refuses a table in which no commit of ours may delete single rows.
+pub(super) fn check_deletions(facts: &Facts) -> Result<()> {
+    let (Some(protocol), Some(metadata)) = (&facts.protocol, &facts.metadata) else { return Ok(()) };
+    if is_on(protocol, metadata, "changeDataFeed", CHANGE_DATA_FEED) {
+        return Err(Error::incompatible(format!(
+            "the table property {CHANGE_DATA_FEED} is \"true\", and the change files that it asks for are not written in layout current; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES), or take layout = \"changelog\", which is such a feed"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses a table whose rows cannot be read here.

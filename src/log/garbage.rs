@@ -15,6 +15,7 @@ use super::cleanup::millis;
 use super::compare::checkpoint_files;
 use super::names::LogName;
 use super::probe::PROBE_PREFIX;
+use super::vector::VECTOR_PREFIX;
 use super::{Facts, LOG_DIR, Listing, Log};
 use crate::continuity::commit::FileId;
 use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX};
@@ -69,6 +70,8 @@ pub struct Garbage {
     pub facts: Facts,
     /// By hashes of the files' paths; a path costs the same however long it is.
     fates: HashMap<u128, Fate>,
+    /// The files whose deletion vectors an object holds, by hashes of both.
+    vectors: HashMap<u128, HashSet<u128>>,
     /// Before it a file was written, or removed, long enough ago; in milliseconds since 1970 UTC.
     before: i64,
     /// The same for files that no version names.
@@ -127,6 +130,7 @@ impl Log {
         let old = written.into_iter().filter(|(_, written)| *written < before);
         let mut garbage = Garbage {
             fates: old.map(|(path, _)| (path, Fate::Unnamed)).collect(),
+            vectors: HashMap::new(),
             before,
             unnamed_before,
             odd: None,
@@ -265,19 +269,54 @@ impl Garbage {
     /// As before anything was read.
     fn forget(&mut self) {
         self.fates.values_mut().for_each(|fate| *fate = Fate::Unnamed);
+        self.vectors.clear();
     }
 
     /// Takes in the actions of one commit.
     fn take(&mut self, actions: Vec<Action>) {
+        self.take_vectors(&actions);
+        self.take_files(&actions);
+    }
+
+    /// An object with vectors is needed as long as one file has one of them.
+    fn take_vectors(&mut self, actions: &[Action]) {
+        for action in actions {
+            let (Action::Remove(file) | Action::Add(file)) = action else { continue };
+            let object = file.vector_object().map(|object| hash(object.as_ref()));
+            let Some(object) = object.filter(|object| self.fates.contains_key(object)) else { continue };
+            let Ok(key) = file.key() else { continue };
+            let named = self.vectors.entry(object).or_default();
+            let fate = match action {
+                Action::Remove(_) => {
+                    named.remove(&key);
+                    Fate::Removed { millis: file.deletion_timestamp.unwrap_or(i64::MAX) }
+                }
+                _ => {
+                    named.insert(key);
+                    Fate::Named
+                }
+            };
+            let is_named = !named.is_empty();
+            if let Some(known) = self.fates.get_mut(&object) {
+                *known = match (*known, fate) {
+                    _ if is_named => Fate::Named,
+                    (Fate::Removed { millis: a }, Fate::Removed { millis: b }) => Fate::Removed { millis: a.max(b) },
+                    (_, fate) => fate,
+                };
+            }
+        }
+    }
+
+    fn take_files(&mut self, actions: &[Action]) {
         // A commit that gives a file another deletion vector removes and adds the same path.
-        for action in &actions {
+        for action in actions {
             if let Action::Remove(file) = action {
                 // A removal without a date is never old enough.
                 let millis = file.deletion_timestamp.unwrap_or(i64::MAX);
                 self.set(&file.path, Fate::Removed { millis });
             }
         }
-        for action in &actions {
+        for action in actions {
             if let Action::Add(file) = action {
                 self.set(&file.path, Fate::Named);
             }
@@ -288,6 +327,7 @@ impl Garbage {
     /// removed there, too. `live` holds those that were live before.
     fn take_state(&mut self, action: Action, live: &mut HashSet<u128>) {
         let key = |path: &str| hash(&percent_decode_str(path).decode_utf8_lossy());
+        self.take_vectors(std::slice::from_ref(&action));
         match &action {
             Action::Add(file) if self.fates.contains_key(&key(&file.path)) => {
                 live.insert(key(&file.path));
@@ -295,7 +335,7 @@ impl Garbage {
             Action::Remove(file) if live.contains(&key(&file.path)) => return,
             _ => {}
         }
-        self.take(vec![action]);
+        self.take_files(&[action]);
     }
 
     fn set(&mut self, path: &str, fate: Fate) {
@@ -339,9 +379,13 @@ fn is_candidate(path: &Path) -> bool {
     top.is_some_and(|part| part.as_ref() != LOG_DIR && part.as_ref() != CHANGE_DATA)
 }
 
-/// Whether a name is one that only our writers give, in the one place where they write: `cutover-[load-]id.parquet`.
+/// Whether a name is one that our writers give, in the one place where they write: `cutover-[load-]id.parquet`, which nobody
+/// else gives, or what every writer calls the deletion vectors of a commit.
 fn is_ours(path: &Path) -> bool {
     let name = path.as_ref();
+    if let Some(id) = name.strip_prefix(VECTOR_PREFIX) {
+        return id.strip_suffix(".bin").is_some_and(is_id);
+    }
     let id = name.strip_prefix(FIRST_LOAD_PREFIX).or_else(|| name.strip_prefix(FILE_PREFIX));
     id.and_then(|id| id.strip_suffix(".parquet")).is_some_and(is_id)
 }
@@ -376,7 +420,8 @@ fn is_staged(path: &Path) -> bool {
     let Some((name, id)) = name.rsplit_once('.') else { return false };
     let in_log =
         folder && path.parts().count() == 2 && (LogName::parse(name).is_some() || name == super::LAST_CHECKPOINT);
-    is_id(id) && (in_log || (path.parts().count() == 1 && name.starts_with(FILE_PREFIX)))
+    let is_ours = [FILE_PREFIX, VECTOR_PREFIX].iter().any(|prefix| name.starts_with(prefix));
+    is_id(id) && (in_log || (path.parts().count() == 1 && is_ours))
 }
 
 fn hash(path: &str) -> u128 {
@@ -417,6 +462,7 @@ mod tests {
             let mut garbage = Garbage {
                 facts: Facts::absent(Duration::ZERO),
                 fates: HashMap::from([(hash("a b.parquet"), Fate::Unnamed)]),
+                vectors: HashMap::new(),
                 before: 9,
                 unnamed_before: 9,
                 odd: None,
@@ -425,6 +471,43 @@ mod tests {
             actions.into_iter().for_each(|action| garbage.take_state(action, &mut live));
             assert_eq!(garbage.fates.values().collect::<Vec<_>>(), [&Fate::Named]);
         }
+    }
+
+    #[test]
+    fn vectors_are_needed_as_long_as_one_file_has_one_of_them() {
+        let object = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin";
+        let line = |kind: &str, path: &str, offset: u32, millis: i64| {
+            let vector = format!(
+                r#"{{"storageType":"u","pathOrInlineDv":"vBn[lx{{q8@P<9BNH/isA","offset":{offset},"sizeInBytes":40,"cardinality":1}}"#
+            );
+            let text = format!(
+                r#"{{"{kind}":{{"path":"{path}","size":1,"modificationTime":1,"dataChange":true,"deletionTimestamp":{millis},"deletionVector":{vector}}}}}"#
+            );
+            super::super::actions::lines(text.as_bytes()).unwrap()
+        };
+        let mut garbage = Garbage {
+            facts: Facts::absent(Duration::ZERO),
+            fates: HashMap::from([(hash(object), Fate::Unnamed)]),
+            vectors: HashMap::new(),
+            before: 9,
+            unnamed_before: 9,
+            odd: None,
+        };
+        let fate = |garbage: &Garbage| garbage.fates[&hash(object)];
+        garbage.take(line("add", "a", 1, 0));
+        garbage.take(line("add", "b", 50, 0));
+        garbage.take(line("remove", "a", 1, 5));
+        assert_eq!(fate(&garbage), Fate::Named, "b still has one");
+        garbage.take(line("remove", "b", 50, 7));
+        assert_eq!(fate(&garbage), Fate::Removed { millis: 7 });
+        // A checkpoint holds both kinds of actions in no order.
+        garbage.forget();
+        let mut live = HashSet::new();
+        let state = [line("remove", "a", 1, 5), line("add", "b", 50, 0), line("remove", "c", 99, 6)];
+        state.into_iter().flatten().for_each(|action| garbage.take_state(action, &mut live));
+        assert_eq!(fate(&garbage), Fate::Named);
+        garbage.take(line("remove", "b", 50, 7));
+        assert_eq!(fate(&garbage), Fate::Removed { millis: 7 });
     }
 
     #[test]

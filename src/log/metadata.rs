@@ -12,7 +12,7 @@ use super::entry::{Metadata, Protocol};
 use super::mapping::{self, Columns};
 use super::{Facts, Log, features, kernel};
 use crate::continuity::columns::{Difference, SchemaChange};
-use crate::continuity::stamp::{PROPERTY_PREFIX, TableStamp};
+use crate::continuity::stamp::{Layout, PROPERTY_PREFIX, TableStamp};
 use crate::error::{Error, Result};
 
 /// The table's columns as a view has them: Arrow's types, without what the schema notes beside them.
@@ -24,7 +24,7 @@ impl Log {
     /// The metadata of a table that a reload with `stamp` leaves, and the protocol where it must change.
     ///
     /// Kept byte for byte: id, name, description, format, creation time, and every property that is not ours; with
-    /// column mapping the highest column id moves. `partition_by` are the partition columns. `properties` are set where
+    /// column mapping the highest column id moves, and in layout `current` the table is switched to deletion vectors. `partition_by` are the partition columns. `properties` are set where
     /// the table does not have them.
     pub fn reloaded(
         &self,
@@ -52,7 +52,12 @@ impl Log {
             metadata.configuration.entry(key.clone()).or_insert_with(|| value.clone());
         }
         metadata.configuration.extend(stamp.encode());
-        Ok((metadata, features::upgrade(facts.protocol.as_ref(), &kernel::type_features(schema))))
+        let mut needed = kernel::type_features(schema);
+        if stamp.layout == Layout::Current {
+            metadata.configuration.insert(features::DELETES_ROWS.into(), "true".into());
+            needed.push(features::DELETION_VECTORS);
+        }
+        Ok((metadata, features::upgrade(facts.protocol.as_ref(), &needed)))
     }
 
     /// Refuses properties that no reload may set.

@@ -29,6 +29,7 @@ mod rebuild;
 mod relics;
 mod salvage;
 mod upkeep;
+mod vector;
 mod wire;
 mod withdraw;
 
@@ -37,7 +38,7 @@ pub use cleanup::Expired;
 pub use cloud::{Service, StorageOptions};
 pub use condition::{Around, Condition};
 pub use durable::SyncedStore;
-pub use entry::{AddAction, Metadata, Protocol};
+pub use entry::{AddAction, Metadata, Protocol, RowIds};
 pub use facts::{Facts, live_map};
 pub use garbage::{Garbage, GarbageFile, LEAST_AGE, Why};
 pub use hint::{HintFault, LAST_CHECKPOINT};
@@ -48,6 +49,8 @@ pub use metadata::table_schema;
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
 pub use rebuild::{Floor, Wreck};
+pub use vector::RowSet;
+pub(crate) use vector::{Vectors, object_of_id};
 pub use withdraw::Before;
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use super::facts::HeadMark;
 use super::salvage::Carried;
 use super::upkeep::{ROW_TRACKING_DOMAIN, Upkeep};
 use super::{Facts, LAST_CHECKPOINT, LOG_DIR, LiveFile, Log, version_path};
-use crate::continuity::stamp::{CommitStamp, TXN_EPOCH, TXN_STEP};
+use crate::continuity::stamp::{CommitStamp, Kind, Layout, TXN_EPOCH, TXN_STEP};
 use crate::error::{Error, Result};
 use crate::store::{is_denied, store_error};
 
@@ -47,6 +47,8 @@ pub enum Outcome {
 pub struct Proposal {
     /// The stamp.
     pub stamp: CommitStamp,
+    /// How the view's rows stand in the table.
+    pub layout: Layout,
     /// Whether the commit takes an epoch.
     pub claims: bool,
     /// The protocol, when it changes.
@@ -86,7 +88,8 @@ impl Log {
         let metadata = proposal.metadata.as_ref().or(facts.metadata.as_ref());
         let partition_by = metadata.map_or(&[][..], |m| &m.partition_columns);
         let removed = proposal.removes.len();
-        let mut info = entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, millis)?;
+        let mut info =
+            entry::commit_info(&proposal.stamp, partition_by, &proposal.adds, removed, proposal.layout, millis)?;
         upkeep.begin(millis, &mut info);
         lines.push("commitInfo", &info)?;
         if let Some(protocol) = &proposal.protocol {
@@ -112,7 +115,7 @@ impl Log {
             let remove = RemoveAction {
                 path: file.path.clone(),
                 deletion_timestamp: millis,
-                data_change: true,
+                data_change: proposal.stamp.kind != Kind::Maintenance,
                 extended_file_metadata: true,
                 partition_values: file.partition_values.clone(),
                 size: file.size,
@@ -123,8 +126,13 @@ impl Log {
             lines.push("remove", &remove)?;
         }
         for add in &proposal.adds {
-            let base_row_id = upkeep.take_row_ids(|| entry::FileStats::read(&add.stats).records)?;
-            let default_row_commit_version = base_row_id.map(|_| version);
+            let (base_row_id, default_row_commit_version) = match add.again {
+                Some(ids) => (ids.base, ids.commit_version),
+                None => {
+                    let base = upkeep.take_row_ids(|| entry::FileStats::read(&add.stats).records)?;
+                    (base, base.and(i64::try_from(version).ok()))
+                }
+            };
             lines.push("add", &PutAdd { add, base_row_id, default_row_commit_version })?;
         }
         let moved = upkeep.domain(&facts.upkeep);

@@ -8,11 +8,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 
 use super::{LOG_DIR, Log};
-use crate::continuity::stamp::{COLUMN_GENERATION, COLUMN_STEP, FILE_PREFIX};
+use crate::continuity::stamp::{COLUMN_GENERATION, COLUMN_STEP, FILE_PREFIX, NOTE_GENERATION, NOTE_STEP};
 use crate::error::Result;
 
 /// How many footers are read at once.
@@ -104,7 +104,8 @@ impl Log {
 
     async fn newest_in(&self, path: &Path, size: u64) -> Result<Option<(u64, u64)>> {
         let Ok(footer) = self.footer(path, size).await? else { return Ok(None) };
-        Ok(guarded(|| footer.row_groups().iter().filter_map(bounds).max()))
+        let rows = || footer.row_groups().iter().filter_map(bounds).max();
+        Ok(guarded(|| noted(&footer).max(rows())))
     }
 
     /// The bytes of these files, several at a time.
@@ -112,6 +113,13 @@ impl Log {
         let read = stream::iter(paths).map(|path| async move { Ok((self.bytes_of(&path).await?, path)) });
         read.buffered(READS_AT_ONCE).map_ok(|(bytes, path)| (path, bytes)).try_collect().await
     }
+}
+
+/// The generation and step that a file's footer notes.
+fn noted(footer: &ParquetMetaData) -> Option<(u64, u64)> {
+    let notes = footer.file_metadata().key_value_metadata()?;
+    let note = |key: &str| notes.iter().find(|note| note.key == key)?.value.as_ref()?.parse().ok();
+    Some((note(NOTE_GENERATION)?, note(NOTE_STEP)?))
 }
 
 /// The folder of the table in whose log `path` lies, where there is one.

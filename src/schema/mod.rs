@@ -112,6 +112,14 @@ impl View {
         Arc::clone(&self.changelog_schema)
     }
 
+    /// The table's columns in the layout: in `current` they are the view's own.
+    pub fn table_schema(&self, layout: stamp::Layout) -> SchemaRef {
+        match layout {
+            stamp::Layout::Changelog => self.changelog_schema(),
+            stamp::Layout::Current => Arc::clone(&self.schema),
+        }
+    }
+
     /// A batch of changes as sources give them: `__step`, `__op`, then the view's columns, all of
     /// them nullable since a delete needs no more than its key.
     pub fn change_schema(&self) -> SchemaRef {
@@ -123,6 +131,13 @@ impl View {
     /// Columns that the view lacks are an error; a column that the batch lacks too.
     pub fn conform(&self, batch: &RecordBatch, place: &str) -> Result<RecordBatch> {
         conform::conform_columns(batch, &self.schema, place)
+    }
+
+    /// The view's columns of a batch of changes; where it holds a delete they are null outside the key.
+    pub(crate) fn values_of(&self, changes: &RecordBatch) -> Result<RecordBatch> {
+        let columns = self.schema.fields().iter().map(|f| crate::change::column(changes, f.name()).cloned());
+        RecordBatch::try_new(Arc::clone(&self.schema), columns.collect::<Result<Vec<_>>>()?)
+            .map_err(|e| Error::internal("changes do not have the view's columns").with_source(e))
     }
 
     /// Changes in the kept types, columns found by name; see [`View::conform`].

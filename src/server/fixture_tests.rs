@@ -68,6 +68,7 @@ pub(super) fn connector(name: &str, mode: Mode, home: &Path) -> ConnectorConfig 
         destination: Destination::Delta(DeltaConfig {
             uri: home.join(name).display().to_string(),
             layout: Layout::Changelog,
+            compaction: true,
             compression: Compression::Snappy,
             target_file_size: 128 << 20,
             partition_by: None,

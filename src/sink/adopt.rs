@@ -2,7 +2,7 @@
 
 use crate::clock::World;
 use crate::continuity::plan::{self, AdoptPlan, Ours};
-use crate::continuity::stamp::{AdoptStamp, CONNECTOR_PROPERTY, CONTRACT, CommitStamp, Kind, RowCounts};
+use crate::continuity::stamp::{AdoptStamp, CONNECTOR_PROPERTY, CONTRACT, CommitStamp, Kind, Layout, RowCounts};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
@@ -109,8 +109,10 @@ impl Adoption {
             reset: None,
             adopt: Some(adopt),
         };
+        let layout = ours.stamp.as_ref().map_or(Layout::Changelog, |stamp| stamp.layout);
         Ok(Proposal {
             stamp,
+            layout,
             claims: true,
             protocol: None,
             metadata: Some(metadata),

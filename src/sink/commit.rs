@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
 use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
+use super::compaction::Compaction;
+use super::current::CurrentRows;
 use super::maintenance::Maintenance;
 use super::{Progress, SinkSettings, Stage, Tally};
 use crate::clock::World;
 use crate::continuity::plan::{Identity, Ours, Standing};
-use crate::continuity::stamp::{Kind, TableStamp};
+use crate::continuity::stamp::{Kind, Layout, Mode, TableStamp};
 use crate::error::{Error, Result};
 use crate::files::{DataFile, Written};
 use crate::log::{Entry, Facts, LEAST_AGE, Log, Metadata, Outcome, Proposal};
@@ -35,6 +38,9 @@ pub(super) struct Core {
     pub(super) progress: Arc<Progress>,
     pub(super) tally: Arc<Tally>,
     pub(super) maintenance: Maintenance,
+    /// The rows of a table of layout `current`, once they were looked for.
+    pub(super) current: Option<CurrentRows>,
+    pub(super) compaction: Compaction,
     /// Commits of others that came first, one after another.
     conflicts: u32,
     /// A commit whose outcome is not known yet, and since when; nothing else is committed before it is.
@@ -65,15 +71,44 @@ impl Core {
             progress: Arc::default(),
             tally: Arc::default(),
             maintenance,
+            current: None,
+            compaction: Compaction::default(),
             conflicts: 0,
             unresolved: None,
         }
+    }
+
+    /// The table's columns.
+    pub(super) fn table_schema(&self) -> SchemaRef {
+        self.view.table_schema(self.identity.layout)
+    }
+
+    /// Refuses a layout that cannot hold the view.
+    pub(super) fn check_layout(&self) -> Result<()> {
+        if self.identity.layout == Layout::Changelog {
+            return Ok(());
+        }
+        let view = self.view.name();
+        if !self.view.is_keyed() {
+            return Err(Error::refused(format!(
+                "view {view} has no key, and the layout current needs one to tell which row a change is about; declare the view's key, or take layout = \"changelog\""
+            )));
+        }
+        if self.identity.mode == Mode::Follow {
+            return Err(Error::refused(format!(
+                "the layout current holds all rows of view {view}, and in mode follow those from before are not known; take mode = \"snapshot_and_follow\", or layout = \"changelog\""
+            )));
+        }
+        self.log.check_deletions(&self.facts)
     }
 
     /// Reads the facts anew.
     pub(super) async fn refresh(&mut self) -> Result<()> {
         let before = std::mem::replace(&mut self.facts, self.log.facts().await?);
         self.facts.succeed(&before);
+        if let Some(rows) = &mut self.current {
+            rows.doubt();
+        }
         self.maintenance.take_ended(&mut self.facts);
         Ok(())
     }
@@ -116,6 +151,12 @@ impl Core {
                 self.conflicts = 0;
                 self.tally.committed(&proposal, self.world.clock.boot().saturating_sub(since));
                 self.advance(&proposal);
+                if let Some(rows) = &mut self.current
+                    && proposal.adds.is_empty()
+                    && proposal.removes.is_empty()
+                {
+                    rows.stay(entry.version());
+                }
                 Ok(Some(entry.version()))
             }
             Outcome::Conflict => {

@@ -9,15 +9,20 @@
 
 mod adopt;
 mod commit;
+mod compaction;
+mod current;
 mod destination;
 mod keys;
 mod maintenance;
 mod progress;
 mod rebuild;
+mod replace;
+mod row_files;
 mod rows;
 mod tally;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::adopt::{Adopted, Adoption};
@@ -69,6 +74,13 @@ pub struct SinkSettings {
     pub partition_by: Option<Vec<String>>,
     /// Table properties to set where a table does not have them.
     pub properties: BTreeMap<String, String>,
+    /// Whether small files, and files of which many rows are deleted, are joined beside the commits; in layout `current`, where
+    /// each step would leave one more.
+    pub compaction: bool,
+    /// The directory that is this connector's alone, where a table of layout `current` keeps the index of its keys; it is made
+    /// when it is needed, and made again from the table when it is lost. `None`: the index is held in memory, about 150 bytes
+    /// a key.
+    pub key_index: Option<PathBuf>,
 }
 
 impl SinkSettings {
@@ -85,6 +97,8 @@ impl SinkSettings {
             files: FileSettings::default(),
             partition_by: None,
             properties: BTreeMap::new(),
+            compaction: true,
+            key_index: None,
         }
     }
 
@@ -144,7 +158,7 @@ impl Target {
     /// Looks at the table at `location`, for delivering `view` to it. Nothing is written.
     pub async fn open(location: Location, view: View, settings: SinkSettings, world: World) -> Result<Self> {
         let partition_by = settings.partition_by.clone().unwrap_or_default();
-        check_partition_by(&view.changelog_schema(), &partition_by)?;
+        check_partition_by(&view.table_schema(settings.layout), &partition_by)?;
         let target = Destination::look(location, settings, world).await?.deliver(view);
         target.core.check_features()?;
         Ok(target)
@@ -215,6 +229,7 @@ impl Target {
                     digest_total: ours.digest_total,
                     ..core.stamp(&claim, ours.generation)
                 },
+                layout: core.identity.layout,
                 claims: true,
                 protocol: None,
                 metadata: None,
@@ -277,7 +292,7 @@ impl Sink {
     /// Whether the table has the columns of the view that is delivered, in any order.
     pub fn has_columns(&self) -> Result<bool> {
         let Some(metadata) = &self.core.facts.metadata else { return Ok(false) };
-        let (table, view) = (table_schema(metadata)?, self.core.view.changelog_schema());
+        let (table, view) = (table_schema(metadata)?, self.core.table_schema());
         Ok(Difference::between(&table, &view).is_empty())
     }
 
@@ -313,7 +328,7 @@ impl Sink {
     async fn add(&mut self, changes: Changes) -> Result<Applied> {
         self.core.settle().await?;
         let mut changes = changes;
-        let schema = self.core.view.changelog_schema();
+        let (schema, layout) = (self.core.table_schema(), self.core.identity.layout);
         let mut written: Option<(crate::step::StepRange, FileColumns, rows::AppendFiles)> = None;
         let mut begun = self.core.world.clock.boot();
         loop {
@@ -324,8 +339,12 @@ impl Sink {
             let fitted_metadata = fitted.as_ref().map(|(metadata, _)| metadata);
             let columns = self.core.log.file_columns(&self.core.facts, fitted_metadata, &schema)?;
             let files = match written.take() {
+                // What it does to rows that others moved since would be wrong.
                 Some((range, before, files))
-                    if range == planned && before == columns && self.core.is_safe_since(begun) =>
+                    if range == planned
+                        && before == columns
+                        && files.replacement.is_none()
+                        && self.core.is_safe_since(begun) =>
                 {
                     files
                 }
@@ -334,7 +353,12 @@ impl Sink {
                     changes = changes
                         .after(planned.from())?
                         .ok_or_else(|| Error::internal(format!("nothing is left of the changes in {planned}")))?;
-                    self.core.write_changes(&changes, &columns).await?
+                    match layout {
+                        Layout::Changelog => self.core.write_changes(&changes, planned.to(), &columns).await?,
+                        Layout::Current => {
+                            Box::pin(self.core.write_replacement(&changes, planned.to(), &columns)).await?
+                        }
+                    }
                 }
             };
             if !self.core.is_safe_since(begun) {
@@ -351,17 +375,21 @@ impl Sink {
                 from: Some(planned.from()),
                 to: planned.to(),
                 rows: files.counts,
-                digest: files.written.digest,
-                digest_total: ours.digest_total.map(|total| total.plus(files.written.digest)),
+                digest: files.digest,
+                digest_total: ours.digest_total.map(|total| total.plus(files.digest)),
                 source: changes.position().map(str::to_string),
                 strand: self.core.settings.strands.at(planned.to()),
                 ..self.core.stamp(&self.claim, ours.generation)
             };
-            let adds = rows::add_actions(&files.written);
+            let (adds, removes) = (files.adds.clone(), files.removes.clone());
             let (metadata, protocol) = fitted.unzip();
             let protocol = protocol.flatten();
-            let proposal = Proposal { stamp, claims: false, protocol, metadata, adds, removes: Vec::new() };
+            let proposal = Proposal { stamp, layout, claims: false, protocol, metadata, adds, removes };
             if let Some(version) = self.core.commit(proposal).await? {
+                if let Some(replacement) = files.replacement {
+                    self.core.replaced(replacement, version).await;
+                    Box::pin(self.core.compact(&self.claim)).await;
+                }
                 self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
@@ -402,6 +430,7 @@ impl Sink {
 
     /// Waits for the maintenance under way beside the commits; whether there is one is decided by each commit.
     pub async fn rest(&mut self) {
+        self.core.compaction.rest().await;
         self.core.maintenance.rest(&mut self.core.facts).await;
     }
 
@@ -429,10 +458,17 @@ impl Sink {
         let ReloadPlan::Go { generation, epoch } = planned else { return self.already().await };
         let position = snapshot.position.clone();
         let begun = self.core.world.clock.boot();
-        let schema = self.core.view.changelog_schema();
+        let schema = self.core.table_schema();
         let partition_by = self.core.partition_by().to_vec();
         let columns = self.core.log.columns(&self.core.facts, &schema)?;
         let written = self.core.write_snapshot(snapshot, generation, columns.in_files()).await?;
+        let mut indexed = match self.core.identity.layout {
+            Layout::Changelog => None,
+            Layout::Current => {
+                let indexed = self.core.index_snapshot(&request.commit, &written, columns.in_files());
+                Some(Box::pin(indexed).await?)
+            }
+        };
         loop {
             self.core.refresh().await?;
             match self.plan_reload(claim, &request)? {
@@ -470,6 +506,9 @@ impl Sink {
             self.core.progress.commits();
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = reload.claim;
+                if let Some(rows) = indexed.take() {
+                    self.core.loaded(rows, version);
+                }
                 self.core.step_over(version).await?;
                 if claim.is_some() {
                     self.committed(Kind::Reload);
@@ -499,12 +538,13 @@ impl Core {
     /// Refuses a table in which our commits of the view's rows would not be right.
     fn check_features(&self) -> Result<()> {
         self.log.check_features(&self.facts)?;
-        self.log.check_columns(&self.facts, &self.view.changelog_schema())
+        self.check_layout()?;
+        self.log.check_columns(&self.facts, &self.table_schema())
     }
 
     /// What an append makes of the table's columns; refused where it may not.
     fn fitted(&self) -> Result<Option<Fitted>> {
-        self.log.fitted(&self.facts, &self.view.changelog_schema(), self.settings.schema_change)
+        self.log.fitted(&self.facts, &self.table_schema(), self.settings.schema_change)
     }
 
     fn deliver(&mut self, view: View) -> Result<()> {

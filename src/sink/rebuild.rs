@@ -4,7 +4,7 @@ use super::commit::Core;
 use super::{Applied, SinkSettings, rows};
 use crate::clock::World;
 use crate::continuity::plan::{self, Claim, Ours, ReloadPlan, ReloadRequest};
-use crate::continuity::stamp::{COMMIT_PREFIX_REBUILD, CommitStamp, Kind, ResetStamp, RowCounts, TableStamp};
+use crate::continuity::stamp::{COMMIT_PREFIX_REBUILD, CommitStamp, Kind, Layout, ResetStamp, RowCounts, TableStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{Written, check_partition_by};
 use crate::generation::Generation;
@@ -141,7 +141,7 @@ impl Loading {
             core.refresh().await?;
             return Ok((core.facts, Applied::Already));
         }
-        check_partition_by(&core.view.changelog_schema(), core.partition_by())?;
+        check_partition_by(&core.table_schema(), core.partition_by())?;
         core.check_reloadable()?;
         let request = rebuild.request(snapshot.step, format!("{COMMIT_PREFIX_REBUILD}{}", reset.id), older);
         let ReloadPlan::Go { generation, epoch } = rebuild.plan_reload(&core.view, &request)? else {
@@ -149,9 +149,13 @@ impl Loading {
         };
         let position = snapshot.position.clone();
         let begun = core.world.clock.boot();
-        let columns = core.log.columns(&core.facts, &core.view.changelog_schema())?;
+        let columns = core.log.columns(&core.facts, &core.table_schema())?;
         let partition_by = core.partition_by().to_vec();
         let written = core.write_snapshot(snapshot, generation, columns.in_files()).await?;
+        if core.identity.layout == Layout::Current {
+            // Whoever follows builds it again; here it finds a key that stands in the snapshot twice.
+            core.index_snapshot(&request.commit, &written, columns.in_files()).await?;
+        }
         core.check_written(&written, begun).await?;
         let reload = Reloading {
             request: &request,
@@ -240,7 +244,7 @@ impl Core {
             source: self.identity.source.clone(),
             commit: reload.request.commit.clone(),
         };
-        let (schema, properties) = (self.view.changelog_schema(), &self.settings.properties);
+        let (schema, properties) = (self.table_schema(), &self.settings.properties);
         let (metadata, protocol) =
             self.log.reloaded(&self.facts, &schema, reload.columns, &table, reload.partition_by, properties)?;
         let stamp = CommitStamp {
@@ -256,6 +260,7 @@ impl Core {
             ..self.stamp(&reload.claim, reload.generation)
         };
         let adds = rows::add_actions(written);
-        Ok(Proposal { stamp, claims: true, protocol, metadata: Some(metadata), adds, removes })
+        let layout = self.identity.layout;
+        Ok(Proposal { stamp, layout, claims: true, protocol, metadata: Some(metadata), adds, removes })
     }
 }

@@ -4,17 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
 
 use super::commit::Core;
+use super::current::Replacement;
 use super::keys::SnapshotKeys;
 use crate::change::{Changes, Op};
 use crate::continuity::plan::Standing;
-use crate::continuity::stamp::{FILE_PREFIX, FIRST_LOAD_PREFIX, RowCounts, TAG_DIGEST};
+use crate::continuity::stamp::{
+    FILE_PREFIX, FIRST_LOAD_PREFIX, Layout, NOTE_GENERATION, NOTE_STEP, RowCounts, TAG_DIGEST,
+};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::files::{FileSettings, FileWriter, Partitioning, Written, check_partition_by};
 use crate::generation::Generation;
-use crate::log::{AddAction, FileColumns};
+use crate::log::{AddAction, FileColumns, LiveFile};
 use crate::schema::View;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -22,11 +27,17 @@ use crate::step::Step;
 /// The table property that says how many columns get statistics; -1 is all of them.
 const INDEXED_COLUMNS: &str = "delta.dataSkippingNumIndexedCols";
 
-/// The files of an append, and their rows by operation.
+/// What an append commits, and its rows by operation.
 #[derive(Debug)]
 pub(super) struct AppendFiles {
     pub(super) written: Written,
+    pub(super) adds: Vec<AddAction>,
+    pub(super) removes: Vec<LiveFile>,
     pub(super) counts: RowCounts,
+    /// By what the digest of the generation grows.
+    pub(super) digest: Digest,
+    /// What it does to the rows of the table, in layout `current`.
+    pub(super) replacement: Option<Replacement>,
 }
 
 impl Core {
@@ -39,14 +50,23 @@ impl Core {
     ) -> Result<Written> {
         let Snapshot { step, mut rows, known_rows, .. } = snapshot;
         let is_first = self.facts.standing == Standing::Absent;
-        let mut writer = self.file_writer(if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX }, columns)?;
+        let prefix = if is_first { FIRST_LOAD_PREFIX } else { FILE_PREFIX };
+        let mut writer = self.file_writer(prefix, columns, generation, step)?;
         let (mut keys, place) = (SnapshotKeys::new(&self.view), format!("the snapshot of step {step}"));
         let mut stamps = Stamps { generation, step, columns: Vec::new() };
         self.progress.begin(known_rows);
         while let Some(batch) = rows.next().await {
             let batch = self.view.conform(&batch?, &place)?;
-            keys.take(&batch, &place)?;
-            writer.write(snapshot_rows(&self.view, &batch, &mut stamps)?).await?;
+            writer
+                .write(match self.identity.layout {
+                    Layout::Changelog => {
+                        keys.take(&batch, &place)?;
+                        snapshot_rows(&self.view, &batch, &mut stamps)?
+                    }
+                    // Its index finds a key that stands in it twice.
+                    Layout::Current => batch,
+                })
+                .await?;
             self.progress.set(writer.rows(), writer.bytes());
         }
         let written = writer.finish().await?;
@@ -55,17 +75,24 @@ impl Core {
     }
 
     /// Writes changes, netted within each step, as files that nothing names yet.
-    pub(super) async fn write_changes(&self, changes: &Changes, columns: &FileColumns) -> Result<AppendFiles> {
+    pub(super) async fn write_changes(
+        &self,
+        changes: &Changes,
+        to: Step,
+        columns: &FileColumns,
+    ) -> Result<AppendFiles> {
         let ours = self
             .facts
             .ours()
             .ok_or_else(|| Error::internal("changes were to be written to a table that is not ours"))?;
         let (netted, counts) = changes.net(&self.view)?;
-        let mut writer = self.file_writer(FILE_PREFIX, columns)?;
+        let mut writer = self.file_writer(FILE_PREFIX, columns, ours.generation, to)?;
         if netted.num_rows() > 0 {
             writer.write(change_rows(&self.view, &netted, ours.generation)?).await?;
         }
-        Ok(AppendFiles { written: writer.finish().await?, counts })
+        let written = writer.finish().await?;
+        let (adds, digest) = (add_actions(&written), written.digest);
+        Ok(AppendFiles { written, adds, removes: Vec::new(), counts, digest, replacement: None })
     }
 
     /// The columns by which rows written next are partitioned: what the settings ask for, else what the table has.
@@ -85,7 +112,7 @@ impl Core {
                 self.partition_by()
             )));
         }
-        check_partition_by(&self.view.changelog_schema(), self.partition_by()).map_err(|e| match self.settings.partition_by {
+        check_partition_by(&self.table_schema(), self.partition_by()).map_err(|e| match self.settings.partition_by {
             Some(_) => e,
             None => Error::incompatible(format!(
                 "the table cannot stay partitioned as it is by {:?}: {}; or set partition_by to columns of the view, or to [] for a table without partitions",
@@ -111,12 +138,39 @@ impl Core {
         )))
     }
 
-    fn file_writer(&self, prefix: &'static str, columns: &FileColumns) -> Result<FileWriter> {
+    /// What writes data files of `generation`, whose last step is `to`.
+    pub(super) fn file_writer(
+        &self,
+        prefix: &'static str,
+        columns: &FileColumns,
+        generation: Generation,
+        to: Step,
+    ) -> Result<FileWriter> {
+        self.writer_of(prefix, columns, &self.table_schema(), self.settings.files.clone(), generation, to)
+    }
+
+    /// The same for rows with `schema`, by other settings than the sink's.
+    pub(super) fn writer_of(
+        &self,
+        prefix: &'static str,
+        columns: &FileColumns,
+        schema: &SchemaRef,
+        settings: FileSettings,
+        generation: Generation,
+        to: Step,
+    ) -> Result<FileWriter> {
+        let notes = match self.identity.layout {
+            Layout::Changelog => Vec::new(),
+            Layout::Current => {
+                vec![(NOTE_GENERATION.into(), generation.to_string()), (NOTE_STEP.into(), to.to_string())]
+            }
+        };
         let mut settings = FileSettings {
             prefix,
+            notes,
             always_indexed: columns.indexed.clone(),
             stored_fields: columns.stored.clone(),
-            ..self.settings.files.clone()
+            ..settings
         };
         let in_table = self.facts.metadata.as_ref().and_then(|metadata| metadata.configuration.get(INDEXED_COLUMNS));
         // As in the metadata that a reload is about to write.
@@ -127,7 +181,7 @@ impl Core {
                 Err(_) => settings.indexed_columns,
             };
         }
-        let (store, schema) = (Arc::clone(self.log.store()), self.view.changelog_schema());
+        let (store, schema) = (Arc::clone(self.log.store()), Arc::clone(schema));
         if self.partition_by().is_empty() {
             return Ok(FileWriter::new(store, schema, &settings, &self.world));
         }
@@ -149,6 +203,8 @@ pub(super) fn add_actions(written: &Written) -> Vec<AddAction> {
         data_change: true,
         stats: file.stats.clone(),
         tags: BTreeMap::from([(TAG_DIGEST.to_string(), file.digest.to_string())]),
+        deletion_vector: None,
+        again: None,
     };
     written.files.iter().map(add).collect()
 }

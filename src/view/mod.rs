@@ -14,7 +14,6 @@
 
 mod effect;
 mod encoding;
-mod fault;
 mod pinned;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,14 +28,15 @@ use uuid::Uuid;
 pub use effect::{Effect, Staging};
 pub use pinned::{Batches, Pinned, Pins};
 
+use crate::embedded::Place;
 use crate::error::{Error, Result, panic_text};
 use crate::schema::View;
 use crate::step::Step;
 use encoding::Encoding;
-use fault::Place;
 
 /// Which encoding of keys and rows a store has; another one cannot be read.
 const FORMAT: u32 = 1;
+const REMEDY: &str = "stop, and remove it: it is made again from a step log that reaches back to its beginning, and otherwise the view has to be pushed anew";
 const IDENTITY: &[u8] = b"\0identity";
 const STAND: &[u8] = b"\0stand";
 /// What is kept of blocks that were read, in bytes.
@@ -75,7 +75,7 @@ impl ViewStore {
     /// Refused: another process has it. Incompatible: it holds other columns. Corrupt: it is damaged, or of another log;
     /// then it may be removed and made again from a log that reaches back to its beginning.
     pub fn open(directory: &Path, view: &View, log: Uuid) -> Result<Self> {
-        let place = Place::new(directory, view.name());
+        let place = Place::new(directory, "the store", format!("view {}", view.name()), REMEDY);
         // What stands in a damaged file is no reason to end the process.
         match catch_unwind(AssertUnwindSafe(|| Self::open_at(&place, view, log))) {
             Ok(opened) => opened,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cutover::sink::Maintained;
 use object_store::ObjectStore;
+use tempfile::TempDir;
 use tokio::runtime::Builder;
 
 use crate::faults::{Call, Fault, Script};
@@ -44,12 +45,36 @@ struct Survived {
     violations: Vec<String>,
 }
 
+/// How a run's table holds the view, and where the index of its keys is.
+#[derive(Debug, Clone, Copy)]
+enum Table {
+    Changelog,
+    /// The table is the view; the index lasts from process to process.
+    Current,
+    /// The same, and each process makes the index anew.
+    CurrentInMemory,
+}
+
 /// Lets a process die each death in turn, then one finish; every invariant is checked after each.
 async fn survive(deaths: Vec<Death>) -> Survived {
+    survive_in(Table::Changelog, deaths).await
+}
+
+async fn survive_in(table: Table, deaths: Vec<Death>) -> Survived {
     let (storage, truth) = (memory(), truth());
+    let home = matches!(table, Table::Current).then(|| TempDir::new().unwrap());
+    let process = |seed, script| {
+        let process = Process::new(&storage, seed, script);
+        match table {
+            Table::Changelog => process,
+            Table::Current | Table::CurrentInMemory => {
+                process.of_current(home.as_ref().map(|home| home.path().to_path_buf()))
+            }
+        }
+    };
     let (mut violations, mut happened) = (Vec::new(), 0);
     for (seed, death) in (1..).zip(&deaths) {
-        let process = Process::new(&storage, seed, death.script());
+        let process = process(seed, death.script());
         let ended = process.deliver(&truth, END, Duration::ZERO).await;
         happened += usize::from(process.faults.is_dead());
         // What runs beside the commits makes the number of calls vary a little.
@@ -60,7 +85,7 @@ async fn survive(deaths: Vec<Death>) -> Survived {
             violations.push(format!("after {death:?} of {deaths:?}: {found}"));
         }
     }
-    let last = Process::untroubled(&storage, 99);
+    let last = process(99, Box::new(|_| None));
     if let Err(e) = last.deliver(&truth, END, Duration::ZERO).await {
         violations.push(format!("after {deaths:?} the next process ends with {e:?}"));
     }
@@ -135,6 +160,38 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
     none(survived.into_iter().flat_map(|s| s.violations).collect());
     eprintln!("{TEST}: {operations} operations, {runs} runs, {deaths} crashes, 0 violations");
     assert!(deaths * 100 >= runs * 99, "{deaths} crashes happened in {runs} runs");
+}
+
+#[test]
+fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
+    const TEST: &str = "a_crash_at_any_call_leaves_the_view_as_it_is";
+    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CURRENT_CRASHES_ONE_IN", 40));
+    for table in [Table::Current, Table::CurrentInMemory] {
+        let run = |deaths| survive_in(table, deaths);
+        let whole = on_threads(vec![Vec::new()], run).remove(0);
+        none(whole.violations);
+        let [Ok(Maintained { checkpoint: Some(_), cleaned: 1.., garbage: 1.., .. })] = whole.maintained[..] else {
+            panic!("the workload is maintained once, and there is something to do: {:?}", whole.maintained);
+        };
+        let operations = whole.calls.len();
+        let offset = chance.below(one_in) as usize;
+        let mut cases: Vec<Vec<Death>> =
+            Death::all(operations).skip(offset).step_by(one_in as usize).map(|death| vec![death]).collect();
+        // A second one within what comes after the first.
+        let seconds = size("CUTOVER_CURRENT_SECOND_CRASHES", 4);
+        cases.extend((0..seconds).map(|_| {
+            let mut death = |calls: u64| Death { call: chance.below(calls) as usize, is_after: chance.one_in(2) };
+            vec![death(operations as u64), death(40)]
+        }));
+        let survived = on_threads(cases, run);
+        let (runs, deaths) = (survived.len(), survived.iter().map(|s| s.deaths).sum::<usize>());
+        none(survived.into_iter().flat_map(|s| s.violations).collect());
+        eprintln!(
+            "{TEST}: {table:?}, {operations} operations, {runs} runs, {deaths} crashes, 0 violations; seed {}",
+            chance.seed
+        );
+        assert!(deaths * 100 >= runs * 95, "{deaths} crashes happened in {runs} runs");
+    }
 }
 
 #[test]

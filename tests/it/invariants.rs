@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use arrow::array::{Array, AsArray, RecordBatch, StructArray};
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Int32Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::Bytes;
 use cutover::inspect::{Verdict, verify};
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use roaring::RoaringTreemap;
 use serde_json::Value;
 use twox_hash::XxHash3_128;
 
@@ -68,6 +69,18 @@ impl Oracle {
     /// The last step that was acknowledged.
     pub(crate) fn acknowledged(&self) -> Option<u64> {
         self.acknowledged
+    }
+
+    /// The view's rows at `step`, by the snapshot of `cutover` and the last change of each key since; operation and step of a
+    /// row are no part of it.
+    fn rows_at(&self, cutover: i64, step: i64) -> Vec<Row> {
+        let snapshot = self.snapshots.get(&cutover).cloned().unwrap_or_default();
+        let mut rows: BTreeMap<String, Option<String>> = BTreeMap::new();
+        for (_, op, text) in snapshot.into_iter().chain(self.between(cutover, step)) {
+            let key = text.split(';').next().unwrap_or_default().to_string();
+            rows.insert(key, (op != "d").then_some(text));
+        }
+        rows.into_values().flatten().map(|text| (0, "i".into(), text)).collect()
     }
 
     fn between(&self, from: i64, to: i64) -> Vec<Row> {
@@ -156,6 +169,8 @@ type FileKey = (String, Option<String>);
 struct Live {
     size: i64,
     rows: Option<u64>,
+    /// The descriptor of its deletion vector; null without one.
+    vector: Value,
 }
 
 /// What a replay knows at a version.
@@ -279,7 +294,8 @@ impl Table<'_> {
                 self.violation(version, format!("adds {} a second time", key.0));
             }
             let stats: Value = add["stats"].as_str().and_then(|s| serde_json::from_str(s).ok()).unwrap_or_default();
-            let live = Live { size: add["size"].as_i64().unwrap(), rows: stats["numRecords"].as_u64() };
+            let vector = add["deletionVector"].clone();
+            let live = Live { size: add["size"].as_i64().unwrap(), rows: stats["numRecords"].as_u64(), vector };
             if let Some(all) = &mut self.state.live {
                 all.insert(key, live);
             }
@@ -288,6 +304,9 @@ impl Table<'_> {
             Some(stamp) => {
                 let adds: Vec<&Value> = of("add").collect();
                 self.ours(&before, &stamp, &adds, of("remove").count(), &txns);
+                if self.is_current() {
+                    self.rows_at(version, stamp.to);
+                }
                 self.state.last = Some(stamp.clone());
                 self.seen.stamps.push(stamp);
             }
@@ -366,6 +385,7 @@ impl Table<'_> {
                 self.state.lost = None;
                 let expected = self.oracle.snapshots.get(&stamp.to).cloned();
                 match expected {
+                    Some(_) if self.is_current() => {}
                     Some(expected) => self.rows_of_commit(stamp, adds, expected),
                     None => self.violation(version, format!("no snapshot was fed at step {}", stamp.to)),
                 }
@@ -373,6 +393,9 @@ impl Table<'_> {
             "append" => {
                 if let Some(lost) = before.lost {
                     self.violation(version, format!("an append, though version {lost} broke continuity"));
+                }
+                if self.is_current() {
+                    return;
                 }
                 if removes > 0 {
                     self.violation(version, format!("an append removes {removes} files"));
@@ -385,6 +408,46 @@ impl Table<'_> {
                 self.violation(version, format!("a {} changes rows", stamp.kind));
             }
             _ => {}
+        }
+    }
+
+    /// Whether the table is the view, by the metadata at hand, or by those of the newest checkpoint.
+    fn is_current(&self) -> bool {
+        let told = |metadata: Option<&Value>| property(metadata, "layout").map(|layout| layout == "current");
+        let newest = || {
+            let version = self.seen.checkpoints.last()?;
+            let bytes = self.files[&format!("_delta_log/{version:020}.checkpoint.parquet")].clone();
+            told(checkpoint_state(bytes).ok().map(|state| state.metadata).as_ref())
+        };
+        told(self.state.metadata.as_ref()).or_else(newest).unwrap_or(false)
+    }
+
+    /// The live rows, without those that are deleted, are those of the view at `step`; files that a clean-up has taken since
+    /// tell nothing.
+    fn rows_at(&mut self, version: u64, step: i64) {
+        let Some(live) = self.state.live.clone() else { return };
+        if self.state.lost.is_some() {
+            return;
+        }
+        let mut found = Vec::new();
+        for ((path, _), file) in &live {
+            let Some(rows) = self.data_file(version, path) else { return };
+            let deleted = match deleted(&file.vector, &self.files) {
+                Some(Ok(deleted)) => deleted,
+                Some(Err(e)) => return self.violation(version, format!("the vector of {path}: {e}")),
+                None => return,
+            };
+            if deleted.max().is_some_and(|last| last >= rows.len() as u64) {
+                self.violation(version, format!("the vector of {path} deletes {deleted:?} of {} rows", rows.len()));
+            }
+            let left =
+                rows.iter().zip(0..).filter(|(_, place)| !deleted.contains(*place)).map(|((_, row), _)| row.clone());
+            found.extend(left);
+        }
+        let cutover = property(self.state.metadata.as_ref(), "step").and_then(|n| n.parse::<i64>().ok());
+        let expected = self.oracle.rows_at(cutover.unwrap_or(-1), step);
+        if let Some(difference) = difference(found, expected) {
+            self.violation(version, format!("the rows at step {step}: {difference}"));
         }
     }
 
@@ -496,7 +559,21 @@ impl Table<'_> {
         else {
             return;
         };
-        if self.state.lost.is_some() || self.state.has_vectors {
+        if self.state.lost.is_some() {
+            return;
+        }
+        if self.is_current() {
+            if live.keys().any(|(path, _)| !self.files.contains_key(path)) {
+                self.violation(head, "a live file is gone");
+            }
+            for file in live.values() {
+                if deleted(&file.vector, &self.files).is_none() {
+                    self.violation(head, "a live vector is gone");
+                }
+            }
+            return self.rows_at(head, last);
+        }
+        if self.state.has_vectors {
             return;
         }
         if generations.iter().any(|g| *g != generation) {
@@ -545,7 +622,8 @@ fn checkpoint_state(bytes: Bytes) -> Result<CheckpointState, String> {
                 let vectors = add.column_by_name("deletionVector").and_then(|v| v.as_struct_opt());
                 let vector = vectors.filter(|v| v.is_valid(row)).and_then(|v| string(v, "pathOrInlineDv", row));
                 let key = (decoded(&string(&add, "path", row).unwrap_or_default()), vector);
-                if live.insert(key.clone(), Live { size, rows: None }).is_some() {
+                let vector = vectors.filter(|v| v.is_valid(row)).map_or(Value::Null, |v| descriptor(v, row));
+                if live.insert(key.clone(), Live { size, rows: None, vector }).is_some() {
                     return Err(format!("it has {} twice", key.0));
                 }
             }
@@ -568,6 +646,35 @@ fn checkpoint_state(bytes: Bytes) -> Result<CheckpointState, String> {
     }
     let metadata = metadata.ok_or("it has no metadata")?;
     Ok(CheckpointState { live, removed, txns, metadata })
+}
+
+fn descriptor(vectors: &StructArray, row: usize) -> Value {
+    let number = |name: &str| {
+        let column = vectors.column_by_name(name)?.as_primitive_opt::<Int32Type>()?;
+        column.is_valid(row).then(|| column.value(row))
+    };
+    serde_json::json!({
+        "storageType": string(vectors, "storageType", row),
+        "pathOrInlineDv": string(vectors, "pathOrInlineDv", row),
+        "offset": number("offset"),
+        "sizeInBytes": number("sizeInBytes"),
+    })
+}
+
+/// The rows that a deletion vector deletes; `None` where the file that holds it is gone.
+fn deleted(vector: &Value, files: &BTreeMap<String, Bytes>) -> Option<Result<RoaringTreemap, String>> {
+    let Some(place) = vector["pathOrInlineDv"].as_str() else { return Some(Ok(RoaringTreemap::new())) };
+    let size = vector["sizeInBytes"].as_u64().unwrap() as usize;
+    let framed = match vector["storageType"].as_str().unwrap() {
+        "i" => z85::decode(place).unwrap()[..size].to_vec(),
+        "u" => {
+            let id = uuid::Uuid::from_slice(&z85::decode(place).unwrap()).unwrap();
+            let begin = vector["offset"].as_u64().unwrap() as usize + 4;
+            files.get(&format!("deletion_vector_{id}.bin"))?[begin..begin + size].to_vec()
+        }
+        other => return Some(Err(format!("it is stored as {other}"))),
+    };
+    Some(RoaringTreemap::deserialize_from(&framed[4..]).map_err(|e| e.to_string()))
 }
 
 fn string(of: &StructArray, name: &str, row: usize) -> Option<String> {
@@ -646,8 +753,11 @@ fn file_rows(bytes: &Bytes) -> Result<FileRows, String> {
     for batch in reader.build().map_err(|e| e.to_string())? {
         let batch = batch.map_err(|e| e.to_string())?;
         let generations = batch.column_by_name("__generation").map(|c| c.as_primitive::<Int64Type>().clone());
-        let generations = generations.ok_or("it has no column __generation")?;
-        rows.extend(generations.values().iter().copied().zip(rows_of(&batch)));
+        match generations {
+            Some(generations) => rows.extend(generations.values().iter().copied().zip(rows_of(&batch))),
+            // The table is the view.
+            None => rows.extend(texts(&batch).into_iter().map(|text| (0, (0, "i".into(), text)))),
+        }
     }
     let rows = Arc::new(rows);
     let mut remembered = REMEMBER.lock().unwrap();

@@ -10,6 +10,12 @@ fn kills_at_random_moments_lose_and_double_nothing() {
 }
 
 #[test]
+fn kills_of_a_writer_whose_table_is_the_view_leave_the_view() {
+    const TEST: &str = "kills_of_a_writer_whose_table_is_the_view_leave_the_view";
+    kill_at_random_moments(TEST, &Site::new().of_current(), size("CUTOVER_CURRENT_KILLS", 6));
+}
+
+#[test]
 fn kills_of_a_writer_to_an_object_store_lose_and_double_nothing() {
     const TEST: &str = "kills_of_a_writer_to_an_object_store_lose_and_double_nothing";
     let Some(server) = Server::find(TEST) else { return };

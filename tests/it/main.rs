@@ -10,6 +10,7 @@ mod check;
 mod cli;
 mod connector;
 mod crashes;
+mod current;
 mod damage;
 mod deep;
 mod disk;

@@ -1,13 +1,14 @@
 //! The canonical workload: a table is created, followed, reloaded, followed, maintained, and gets a column. Any process
 //! takes it up where the table stands.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use cutover::continuity::plan::Older;
-use cutover::continuity::stamp::ResetStamp;
+use cutover::continuity::stamp::{Layout, ResetStamp};
 use cutover::sink::Maintained;
 use cutover::{
     Changes, Clock, Error, ErrorKind, Location, Result, SchemaChange, Sink, Snapshot, Standing, StepRange, Target,
@@ -45,7 +46,8 @@ fn view_after(at: u64) -> View {
 /// One row is inserted, one updated, one deleted.
 fn changes_after(at: u64) -> Changes {
     let (to, view) = (at + 1, view_after(at));
-    let ids = vec![to as i64 + 1000, to as i64, to as i64 + 900];
+    // The row that goes came with the step before, but for the first one after a snapshot.
+    let ids = vec![to as i64 + 1000, to as i64, to as i64 + 999];
     let text = |name: &str| StringArray::from(vec![Some(format!("{name} at {to}")), Some(format!("{name}'s")), None]);
     let column = |field: &Field| -> ArrayRef {
         match field.name().as_str() {
@@ -103,6 +105,9 @@ pub(crate) struct Process {
     storage: Arc<dyn ObjectStore>,
     store: Arc<dyn ObjectStore>,
     world: World,
+    layout: Layout,
+    /// Where a table that is the view has the index of its keys; each process may find what those before it left.
+    keys: Option<PathBuf>,
 }
 
 /// A claimed table, and how far its process is.
@@ -118,7 +123,23 @@ impl Process {
         let (world, clock) = world(seed);
         let faults = FaultStore::new(Arc::clone(storage), Some(Arc::clone(&clock)), script);
         let (store, storage) = (Arc::new(faults.clone()), Arc::clone(storage));
-        Self { faults, clock, maintained: Mutex::default(), aged: Mutex::default(), storage, store, world }
+        let layout = Layout::Changelog;
+        Self {
+            faults,
+            clock,
+            maintained: Mutex::default(),
+            aged: Mutex::default(),
+            storage,
+            store,
+            world,
+            layout,
+            keys: None,
+        }
+    }
+
+    /// The same for a table that is the view.
+    pub(crate) fn of_current(self, keys: Option<PathBuf>) -> Self {
+        Self { layout: Layout::Current, keys, ..self }
     }
 
     /// A process to which nothing happens.
@@ -148,6 +169,7 @@ impl Process {
     async fn claim(&self, truth: &Truth) -> Result<Writer> {
         let mut settings = settings();
         settings.schema_change = SchemaChange::AddColumns;
+        (settings.layout, settings.key_index) = (self.layout, self.keys.clone());
         // Each batch of a snapshot gets a file.
         settings.files.target_file_size = 1;
         let location = Location::on(Arc::clone(&self.store));

@@ -33,12 +33,17 @@ def records(add):
     return stats.get("numRecords")
 
 
+def cardinality(action):
+    return (action.get("deletionVector") or {}).get("cardinality") or 0
+
+
 class Check:
     def __init__(self, table):
         self.table, self.log = table, table / "_delta_log"
         self.problems = []
         self.live = None  # file key -> size; None before the first version from which it is known
         self.added = {}  # file key -> version
+        self.records = {}  # path -> rows, deleted ones included
         self.writers = {}  # epoch -> writer
         self.stamp = None  # our last commit's
         self.total = None  # the generation's digest so far, where it is known
@@ -123,6 +128,7 @@ class Check:
                     self.problem(version, f"R4: {add['path']} was added already, by version {first}")
             if self.live is not None:
                 self.live[file_key(add)] = add["size"]
+            self.records.setdefault(add["path"], records(add))
         info = (of("commitInfo") or [{}])[0]
         text = info.get("userMetadata") or ""
         stamp = self.decode(text)
@@ -187,7 +193,7 @@ class Check:
                 self.problem(version, f"R1: generation {stamp['generation']} begins without a reload")
             if (to != stamp["from"] and kind != "append") or (to <= stamp["from"] and kind == "append"):
                 self.problem(version, f"a {kind} from {stamp['from']} to {to}")
-            if kind == "append" and removes:
+            if kind == "append" and removes and not self.is_view():
                 self.problem(version, "an append removes files")
             # R2: each commit starts where the one before ended.
             if before and stamp["from"] != before["to"]:
@@ -219,7 +225,9 @@ class Check:
 
         # R6: the counts are those of the files' statistics.
         counts = [records(a) for a in adds if a["dataChange"]]
-        if None in counts or sum(counts) != sum(stamp["rows"].values()):
+        if kind == "append" and self.is_view():
+            self.replaced(version, stamp["rows"], adds, removes)
+        elif None in counts or sum(counts) != sum(stamp["rows"].values()):
             self.problem(version, f"R6: rows {stamp['rows']}, but numRecords {counts}")
         if kind in ("mark", "maintenance") and any(a["dataChange"] for a in adds + removes):
             self.problem(version, f"a {kind} changes rows")
@@ -231,6 +239,29 @@ class Check:
                 self.problem(version, f"txn {app} is {txns.get(app)}, expected version {number}")
         if any(t.get("lastUpdated") is not None for a, t in txns.items() if a in (STEP, EPOCH)):
             self.problem(version, "a txn of ours has lastUpdated")
+
+    def is_view(self):
+        """Whether the table is the view, so that appends mark rows as deleted."""
+        return self.properties.get("cutover.layout") == "current"
+
+    def replaced(self, version, rows, adds, removes):
+        """R4 and R6 where rows have successors: new files have no vector, others come again with more rows deleted."""
+        before = {remove["path"]: cardinality(remove) for remove in removes}
+        new = [add for add in adds if add["path"] not in before]
+        again = {add["path"]: add for add in adds if add["path"] in before}
+        if any(cardinality(add) for add in new):
+            self.problem(version, "R4: a new file has deleted rows")
+        if any(cardinality(add) <= before[path] for path, add in again.items()):
+            self.problem(version, "R4: a file comes again with no more rows deleted")
+        if sum(records(add) for add in new) != rows["i"] + rows["u"]:
+            self.problem(version, f"R6: rows {rows}, but numRecords of new files {[records(a) for a in new]}")
+        # How many rows a file had that is gone for good is told by the version that added it.
+        gone = sum((self.records.get(path) or 0) - deleted for path, deleted in before.items() if path not in again)
+        deleted = gone + sum(cardinality(add) - before[path] for path, add in again.items())
+        if all(self.records.get(path) for path in before) and deleted != rows["u"] + rows["d"]:
+            self.problem(version, f"R6: rows {rows}, but {deleted} rows of older files are deleted")
+        if any(not remove["dataChange"] for remove in removes):
+            self.problem(version, "an append removes a file as if no rows changed")
 
     def changed(self, version, stamp, metadata):
         """R5: between reloads metadata change by the nullable columns that an append adds behind the others, and by the

@@ -10,10 +10,10 @@ use super::reasons;
 use super::statistics::Statistics;
 use crate::continuity::finding::Rule;
 use crate::continuity::history::History;
+use crate::data_file::{self, Origin, Wanted};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::inspect::data_file::{self, Origin, Wanted};
-use crate::log::{LiveFile, Log, Replayed, table_schema};
+use crate::log::{LiveFile, Log, Replayed, RowSet, table_schema};
 
 /// What was read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,12 +36,15 @@ struct Found {
 struct Rows {
     count: u64,
     digest: Digest,
+    /// How many of them are deleted, and the digest of the others.
+    deleted: u64,
+    live: Digest,
     /// The statistics that do not hold for its rows.
     untrue: Option<String>,
 }
 
-/// A file with the text of its statistics.
-type Stated = (LiveFile, Option<Box<str>>);
+/// A file with the text of its statistics, and its deleted rows.
+type Stated = (LiveFile, Option<Box<str>>, RowSet);
 
 /// Reads every live file of a table of ours at the version of `replayed`; as many at once as there are processors.
 pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed) -> Result<RowsRead> {
@@ -50,7 +53,11 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
     let origin = async {
         let schema = schema?;
         let origin = Origin::of(log, &log.facts().await?, &schema)?;
-        let files = log.live_stats_at(head).await?;
+        let (files, stats): (Vec<LiveFile>, Vec<_>) = log.live_stats_at(head).await?.into_iter().unzip();
+        let mut deleted = log.deleted_rows(&files).await?;
+        let deleted = (0..files.len()).map(|at| deleted.remove(&at).unwrap_or_default()).collect::<Vec<_>>();
+        let files = files.into_iter().zip(stats).zip(deleted).map(|((file, stats), deleted)| (file, stats, deleted));
+        let files: Vec<Stated> = files.collect();
         Ok::<_, Error>((origin, Arc::new((*schema).clone()), files))
     };
     let (origin, schema, files) = match super::loaded(origin.await)? {
@@ -68,12 +75,12 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
         let added_at = history.live().and_then(|live| live.get(&file.id())).map_or(head, |live| live.added_at);
         // What a file should hold counts, so that one that differs is named once and not again by the sum.
         let counted = match rows {
-            Ok(Rows { count: rows, digest, untrue }) => {
+            Ok(Rows { count: rows, digest, deleted, live, untrue }) => {
                 read.files += 1;
                 read.rows += rows;
                 read.bytes += u64::try_from(file.size).unwrap_or(0);
                 let noted = file.digest.unwrap_or(digest);
-                let says = file.rows.filter(|says| *says != rows);
+                let says = file.rows.map(|left| left + deleted).filter(|says| *says != rows);
                 if noted != digest || says.is_some() {
                     let says = says.map(|says| format!("{rows} rows, the log says {says}; ")).unwrap_or_default();
                     let message = format!(
@@ -92,13 +99,14 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
                 if file.digest.is_none() {
                     unnoted.push((added_at, file.path));
                 }
-                Some(noted)
+                // What is left of a file that differs is not known where rows of it are deleted.
+                if deleted == 0 { Some(noted) } else { (noted == digest).then_some(live) }
             }
             Err(e) => {
                 if !history.has_found(&file.path) {
                     history.find_file(added_at, Rule::Files, file.path.clone(), reasons(&e));
                 }
-                file.digest
+                file.digest.filter(|_| file.vector.is_none())
             }
         };
         total = total.zip(counted).map(|(total, counted)| total.plus(counted));
@@ -148,26 +156,31 @@ async fn all(log: &Log, origin: Origin, schema: &SchemaRef, files: Vec<Stated>) 
     }
 }
 
-async fn one(log: Log, origin: Origin, schema: SchemaRef, (file, stats): Stated) -> Found {
-    let rows = rows(&log, &origin, &schema, &file, stats.as_deref()).await;
+async fn one(log: Log, origin: Origin, schema: SchemaRef, (file, stats, deleted): Stated) -> Found {
+    let rows = rows(&log, &origin, &schema, &file, stats.as_deref(), &deleted).await;
     Found { file, rows }
 }
 
-async fn rows(log: &Log, origin: &Origin, schema: &SchemaRef, file: &LiveFile, stats: Option<&str>) -> Result<Rows> {
-    if file.vector.is_some() {
-        return Err(Error::incompatible(format!(
-            "others deleted rows of the data file {} by a deletion vector, which is not read here",
-            file.path
-        )));
-    }
+async fn rows(
+    log: &Log,
+    origin: &Origin,
+    schema: &SchemaRef,
+    file: &LiveFile,
+    stats: Option<&str>,
+    deleted: &RowSet,
+) -> Result<Rows> {
     let mut statistics = Statistics::of(log, origin, schema, file, stats).await?;
     let wanted = Wanted { file: file.clone(), rows: None };
     let mut pieces = data_file::read(origin, vec![wanted], schema);
-    let (mut count, mut digest) = (0, Digest::EMPTY);
+    let (mut count, mut digest, mut live) = (0, Digest::EMPTY, Digest::EMPTY);
     while let Some(piece) = pieces.try_next().await? {
         statistics.see(count, &piece.rows);
         count += piece.rows.num_rows() as u64;
         digest = digest.plus(Digest::of(&piece.rows)?);
+        if !deleted.is_empty() {
+            live = live.plus(Digest::of(&piece.without(deleted)?)?);
+        }
     }
-    Ok(Rows { count, digest, untrue: statistics.untrue() })
+    let live = if deleted.is_empty() { digest } else { live };
+    Ok(Rows { count, digest, deleted: deleted.len(), live, untrue: statistics.untrue() })
 }

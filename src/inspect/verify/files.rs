@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use futures::TryStreamExt;
+use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use super::{loaded, reasons};
@@ -12,7 +13,7 @@ use crate::continuity::finding::Rule;
 use crate::continuity::history::{History, Live};
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::error::Result;
-use crate::log::Log;
+use crate::log::{Log, object_of_id};
 
 /// A live file that is not as the log says.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,8 +80,14 @@ pub(super) async fn broken(
             note(id, at, Rule::Once, message);
         }
     }
+    let vectors = live.iter().filter_map(|(id, at)| Some((object_of_id(id.vector.as_deref()?)?, (id, at))));
+    let mut vectors: HashMap<Path, Vec<(&FileId, &Live)>> = vectors.fold(HashMap::new(), |mut all, (path, file)| {
+        all.entry(path).or_default().push(file);
+        all
+    });
     let mut objects = std::pin::pin!(log.objects());
     while let Some((path, found)) = objects.try_next().await? {
+        vectors.remove(&path);
         match wanted.remove(path.as_ref()) {
             Some((id, at)) if at.size != found => {
                 note(id, at, Rule::Files, format!("the file {} has {found} bytes, the log says {}", id.path, at.size));
@@ -91,6 +98,16 @@ pub(super) async fn broken(
     }
     for (id, at) in wanted.into_values() {
         note(id, at, Rule::Files, format!("the file {} is gone, the log says {} bytes", id.path, at.size));
+    }
+    for (path, files) in vectors {
+        for (id, at) in files {
+            note(
+                id,
+                at,
+                Rule::Files,
+                format!("{path} is gone, which holds the deletion vector of the file {}", id.path),
+            );
+        }
     }
     broken.sort();
     Ok(broken)

@@ -111,6 +111,10 @@ async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<
     // Of a table that goes on meanwhile, what stood at this head is checked.
     let replayed = loaded(log.replay(Some(head)).await)?;
     let mut history = begin(log, since, start).await?;
+    let stamp = replayed.as_ref().ok().and_then(|r| TableStamp::decode(&r.metadata.configuration).ok().flatten());
+    if let Some(stamp) = stamp {
+        history.know_layout(&stamp);
+    }
     let damage = checkpoints::check(log, &listing, &mut history).await?;
     missing_entries(&mut history, &listing, start, head);
     let ours = replayed.as_ref().is_ok_and(is_ours);

@@ -16,8 +16,8 @@ use parquet::file::metadata::ParquetMetaData;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::data_file::{Origin, fit_column};
 use crate::error::Result;
-use crate::inspect::data_file::{Origin, fit_column};
 use crate::log::{LiveFile, Log};
 use crate::schema::is_variant;
 

@@ -1,4 +1,4 @@
-//! What a failure of the store asks of the caller.
+//! What a failure of an embedded store asks of the caller.
 
 use std::fmt;
 use std::io;
@@ -10,23 +10,25 @@ use crate::error::Error;
 
 /// Which store it is, for messages.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) directory: PathBuf,
-    pub(super) view: String,
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+    /// What it is, and whose.
+    what: &'static str,
+    whose: String,
+    /// What to do when it is damaged.
+    remedy: &'static str,
 }
 
 impl Place {
-    pub(super) fn new(directory: &Path, view: &str) -> Self {
-        Self { directory: directory.to_path_buf(), view: view.to_owned() }
+    pub(crate) fn new(directory: &Path, what: &'static str, whose: impl Into<String>, remedy: &'static str) -> Self {
+        Self { directory: directory.to_path_buf(), what, whose: whose.into(), remedy }
     }
 
-    pub(super) fn damaged(&self, why: &str) -> Error {
-        Error::corrupt(format!(
-            "{self} is damaged: {why}; stop, and remove it: it is made again from a step log that reaches back to its beginning, and otherwise the view has to be pushed anew"
-        ))
+    pub(crate) fn damaged(&self, why: &str) -> Error {
+        Error::corrupt(format!("{self} is damaged: {why}; {}", self.remedy))
     }
 
-    pub(super) fn error(&self, error: fjall::Error) -> Error {
+    pub(crate) fn error(&self, error: fjall::Error) -> Error {
         let io = match &error {
             fjall::Error::Io(io) | fjall::Error::Storage(LsmError::Io(io)) => Some(io.kind()),
             _ => None,
@@ -52,6 +54,6 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the store {} of view {}", self.directory.display(), self.view)
+        write!(f, "{} {} of {}", self.what, self.directory.display(), self.whose)
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options, take};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, filter_record_batch, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -22,7 +22,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use crate::error::{Error, Result};
 use crate::files::relabel;
-use crate::log::{Facts, FileColumns, LiveFile, Log};
+use crate::log::{Facts, FileColumns, LiveFile, Log, RowSet};
 use crate::schema::kept_type;
 use crate::store::store_error;
 
@@ -37,45 +37,73 @@ const AHEAD: usize = 8;
 
 /// Where files are, and how they hold the table's columns.
 #[derive(Clone)]
-pub(super) struct Origin {
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) columns: FileColumns,
+pub(crate) struct Origin {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) columns: FileColumns,
 }
 
 impl Origin {
     /// The files of the table of `facts`, which has the columns `table`.
-    pub(super) fn of(log: &Log, facts: &Facts, table: &Schema) -> Result<Self> {
+    pub(crate) fn of(log: &Log, facts: &Facts, table: &Schema) -> Result<Self> {
         Ok(Self { store: Arc::clone(log.store()), columns: log.file_columns(facts, None, table)? })
     }
 
     /// The column as the files hold it.
-    pub(super) fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
+    pub(crate) fn stored<'a>(&'a self, field: &'a FieldRef) -> &'a FieldRef {
         self.columns.stored.as_ref().and_then(|stored| stored.get(field.name())).unwrap_or(field)
     }
 }
 
 /// A file to read, and which of its rows; all of them for `None`.
-pub(super) struct Wanted {
-    pub(super) file: LiveFile,
-    pub(super) rows: Option<RowSelection>,
+pub(crate) struct Wanted {
+    pub(crate) file: LiveFile,
+    pub(crate) rows: Option<RowSelection>,
 }
 
 /// Some rows of one file.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// The file's place among those asked for.
-    pub(super) file: usize,
+    pub(crate) file: usize,
     /// The file's path as the log spells it; for messages.
-    pub(super) path: Arc<str>,
+    pub(crate) path: Arc<str>,
     /// The place of the first row among those read of the file.
-    pub(super) first_row: usize,
+    pub(crate) first_row: usize,
     /// The rows, with the columns asked for.
-    pub(super) rows: RecordBatch,
+    pub(crate) rows: RecordBatch,
+}
+
+/// The rows of files that are not deleted, each file with the places of those that are; otherwise as [`read`] gives them.
+pub(crate) fn read_live(
+    from: &Origin,
+    files: Vec<(LiveFile, RowSet)>,
+    columns: &SchemaRef,
+) -> BoxStream<'static, Result<RecordBatch>> {
+    let (files, deleted): (Vec<LiveFile>, Vec<RowSet>) = files.into_iter().unzip();
+    let wanted = files.into_iter().map(|file| Wanted { file, rows: None }).collect();
+    let live = move |piece: Result<Piece>| {
+        let piece = piece?;
+        match deleted.get(piece.file).filter(|deleted| !deleted.is_empty()) {
+            Some(deleted) => piece.without(deleted),
+            None => Ok(piece.rows),
+        }
+    };
+    read(from, wanted, columns).map(live).boxed()
+}
+
+impl Piece {
+    /// The rows without those that are deleted, of a file that is read whole.
+    pub(crate) fn without(&self, deleted: &RowSet) -> Result<RecordBatch> {
+        let places = (self.first_row as u64..).take(self.rows.num_rows());
+        let live: BooleanArray = places.map(|place| Some(!deleted.contains(place))).collect();
+        filter_record_batch(&self.rows, &live)
+            .map_err(|e| Error::internal("deleted rows were not left out").with_source(e))
+    }
 }
 
 /// The rows of files, in the files' order and each file's own, cast to `columns`; null where a file lacks a column.
 ///
 /// Corrupt: a file that is missing, has another size than the log says, is damaged, or does not fit the columns.
-pub(super) fn read(from: &Origin, files: Vec<Wanted>, columns: &SchemaRef) -> BoxStream<'static, Result<Piece>> {
+pub(crate) fn read(from: &Origin, files: Vec<Wanted>, columns: &SchemaRef) -> BoxStream<'static, Result<Piece>> {
     let (from, columns) = (from.clone(), Arc::clone(columns));
     let open = move |wanted| read_one(from.clone(), wanted, Arc::clone(&columns));
     stream::iter(files.into_iter().enumerate()).map(open).buffered(AHEAD).try_flatten().boxed()
@@ -241,7 +269,7 @@ fn fit(
 }
 
 /// The column in the type of `field`, where that holds each of its values.
-pub(super) fn fit_column(column: &ArrayRef, field: &Field, path: &str) -> Result<ArrayRef> {
+pub(crate) fn fit_column(column: &ArrayRef, field: &Field, path: &str) -> Result<ArrayRef> {
     let (stored, wanted) = (column.data_type(), field.data_type());
     if stored == wanted {
         return Ok(Arc::clone(column));

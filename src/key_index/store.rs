@@ -1,0 +1,123 @@
+//! Where an index keeps its bytes: in memory, or on disk with bounded memory.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+
+use crate::embedded::Place;
+use crate::error::{Result, panic_text};
+
+/// What is kept of blocks that were read, in bytes.
+const CACHE: u64 = 64 << 20;
+/// Entries that are in no table yet, in bytes: one part of them, and all.
+const MEMTABLE: u64 = 32 << 20;
+const MEMTABLES: u64 = 96 << 20;
+/// The journals, in bytes; opening reads them.
+const JOURNALS: u64 = 128 << 20;
+
+/// One change of a store: what stands under a key from here on, nothing for `None`.
+pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
+
+/// Bytes by keys that are bytes.
+pub(super) enum Store {
+    Memory(BTreeMap<Vec<u8>, Vec<u8>>),
+    Disk(Disk),
+}
+
+/// A store in a directory of its own.
+pub(super) struct Disk {
+    database: Database,
+    keyspace: Keyspace,
+    place: Place,
+}
+
+impl Store {
+    /// Opens the store in the directory of `place`, or begins an empty one.
+    pub(super) fn open(place: Place) -> Result<Self> {
+        // What stands in a damaged file is no reason to end the process.
+        match catch_unwind(AssertUnwindSafe(|| Disk::open(&place))) {
+            Ok(opened) => opened.map(Self::Disk),
+            Err(panic) => Err(place.damaged(&panic_text(&*panic))),
+        }
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self {
+            Self::Memory(entries) => Ok(entries.get(key).cloned()),
+            Self::Disk(disk) => {
+                let found = disk.keyspace.get(key).map_err(|e| disk.place.error(e))?;
+                Ok(found.map(|bytes| bytes.to_vec()))
+            }
+        }
+    }
+
+    /// Writes all of it or, after a crash, none; without a sync.
+    pub(super) fn write(&mut self, writes: impl IntoIterator<Item = Write>) -> Result<()> {
+        match self {
+            Self::Memory(entries) => {
+                for (key, value) in writes {
+                    match value {
+                        Some(value) => _ = entries.insert(key, value),
+                        None => _ = entries.remove(&key),
+                    }
+                }
+                Ok(())
+            }
+            Self::Disk(disk) => {
+                let mut batch = disk.database.batch();
+                for (key, value) in writes {
+                    match value {
+                        Some(value) => batch.insert(&disk.keyspace, key, value),
+                        None => batch.remove(&disk.keyspace, key),
+                    }
+                }
+                batch.commit().map_err(|e| disk.place.error(e))
+            }
+        }
+    }
+
+    /// Gives every entry whose key begins with `tag` to `take`, in the order of the keys.
+    pub(super) fn each(&self, tag: u8, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Memory(entries) => {
+                let found = entries.range(vec![tag]..vec![tag + 1]);
+                found.into_iter().try_for_each(|(key, value)| take(key, value))
+            }
+            Self::Disk(disk) => {
+                for guard in disk.keyspace.range([tag]..[tag + 1]) {
+                    let (key, value) = guard.into_inner().map_err(|e| disk.place.error(e))?;
+                    take(&key, &value)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Disk {
+    #[expect(deprecated, reason = "the bound of all memtables together has no other name")]
+    fn open(place: &Place) -> Result<Self> {
+        let failed = |e| place.error(e);
+        let database = Database::builder(&place.directory)
+            .cache_size(CACHE)
+            .worker_threads(2)
+            .manual_journal_persist(true)
+            .max_journaling_size(JOURNALS)
+            .max_write_buffer_size(Some(MEMTABLES))
+            .open()
+            .map_err(failed)?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
+        let keyspace = database.keyspace("keys", options).map_err(failed)?;
+        Ok(Self { database, keyspace, place: place.clone() })
+    }
+}
+
+/// Removes the store in `directory`, which nobody has open.
+pub(super) fn remove(directory: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
