@@ -1,6 +1,6 @@
 //! What a table holds at a step, as far as its keys are in one part.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -9,35 +9,59 @@ use futures::TryStreamExt;
 use super::eye::{Eye, Part, Seen};
 use super::{DifferenceKind, Rows};
 use crate::change::Op;
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::stamp::{Layout, TableStamp};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::inspect::data_file::{self, Origin, Piece, Wanted};
-use crate::inspect::listing;
+use crate::data_file::{self, Origin, Piece, Wanted};
 use crate::inspect::state::{Mark, marked, marks, readable, readable_files, values};
-use crate::log::{LiveFile, Log, table_schema};
+use crate::inspect::{listing, show};
+use crate::log::{LiveFile, Log, RowSet, table_schema};
 use crate::schema::view_columns;
 use crate::step::Step;
 
-/// A table at its head.
+/// A table at its head, or at an older version.
 pub(super) struct Table {
     origin: Origin,
     files: Vec<LiveFile>,
+    /// The places of deleted rows, by the files' places, in a table that is the view; `None` for a changelog.
+    deleted: Option<BTreeMap<usize, RowSet>>,
     /// The view's columns.
     pub(super) view: SchemaRef,
     pub(super) stamp: TableStamp,
+    /// The last step of the version.
     pub(super) last_step: Step,
+    /// The last step at the head.
+    pub(super) head_step: Step,
 }
 
 impl Table {
-    pub(super) async fn open(log: &Log) -> Result<Self> {
+    /// The table at its head. One that is the view tells its rows where commits ended: it is opened at the last version that
+    /// is not after `until`.
+    pub(super) async fn open(log: &Log, until: Option<Step>) -> Result<Self> {
         listing(log).await?;
         let facts = log.facts().await?;
-        let (stamp, last_step, metadata) = readable(log, &facts)?;
-        let files = readable_files(log, &facts).await?;
+        let (stamp, head_step, metadata) = readable(log, &facts)?;
         let table = table_schema(metadata)?;
-        let origin = Origin::of(log, &facts, &table)?;
-        Ok(Self { origin, files, view: view_columns(&table), stamp: stamp.clone(), last_step })
+        let (origin, view) = (Origin::of(log, &facts, &table)?, view_columns(&table));
+        let stamp = stamp.clone();
+        if stamp.layout == Layout::Changelog {
+            let files = readable_files(log, &facts).await?;
+            return Ok(Self { origin, files, deleted: None, view, stamp, last_step: head_step, head_step });
+        }
+        let (mut version, mut last_step) = (facts.version, head_step);
+        if let Some(until) = until.filter(|until| stamp.step <= *until && *until < head_step) {
+            let mut shown = show(log, Some(until)).await?;
+            if shown.last_step > until {
+                let before = shown.before.unwrap_or(stamp.step);
+                shown = show(log, Some(before)).await?;
+            }
+            (version, last_step) = (Some(shown.version), shown.last_step);
+        }
+        let version = version.ok_or_else(|| Error::internal("a table that can be read has a version"))?;
+        let files = log.live_files_at(version).await?;
+        files.iter().try_for_each(|file| file.object().map(|_| ()))?;
+        let deleted = Some(log.deleted_rows(&files).await?);
+        Ok(Self { origin, files, deleted, view, stamp, last_step, head_step })
     }
 
     /// The rows of its files, of all steps.
@@ -48,7 +72,7 @@ impl Table {
     /// What it has of a part at step `at`.
     pub(super) async fn part(&self, eye: &Eye, part: Part, at: Step) -> Result<Held> {
         let mut held = if eye.is_keyed() { Held::Keyed(HashMap::new()) } else { Held::Keyless(HashMap::new()) };
-        let mut pieces = data_file::read(&self.origin, self.all(), &marked(self.view.fields().to_vec()));
+        let mut pieces = data_file::read(&self.origin, self.all(), &self.columns());
         while let Some(piece) = pieces.try_next().await? {
             let (marks, seen) = (self.marks(&piece, at)?, eye.see(&self.view_of(&piece)?)?);
             for mark in marks {
@@ -67,7 +91,7 @@ impl Table {
         if ids.is_empty() {
             return Ok(texts);
         }
-        let mut pieces = data_file::read(&self.origin, self.all(), &marked(self.view.fields().to_vec()));
+        let mut pieces = data_file::read(&self.origin, self.all(), &self.columns());
         while let Some(piece) = pieces.try_next().await? {
             let rows = self.view_of(&piece)?;
             let seen = eye.see(&rows)?;
@@ -87,12 +111,30 @@ impl Table {
         self.files.iter().map(|file| Wanted { file: file.clone(), rows: None }).collect()
     }
 
+    fn columns(&self) -> SchemaRef {
+        match self.deleted {
+            Some(_) => self.view.clone(),
+            None => marked(self.view.fields().to_vec()),
+        }
+    }
+
+    /// The rows that count; those of a table that is the view are there because they are not deleted.
     fn marks(&self, piece: &Piece, at: Step) -> Result<Vec<Mark>> {
-        marks(&piece.rows, &piece.path, self.stamp.generation, at)
+        let Some(deleted) = &self.deleted else {
+            return marks(&piece.rows, &piece.path, self.stamp.generation, at);
+        };
+        let deleted = deleted.get(&piece.file);
+        let is_live = |row: &usize| !deleted.is_some_and(|deleted| deleted.contains((piece.first_row + row) as u64));
+        let rows = (0..piece.rows.num_rows()).filter(is_live);
+        Ok(rows.map(|row| Mark { row, step: at.as_i64(), op: Op::Insert }).collect())
     }
 
     fn view_of(&self, piece: &Piece) -> Result<RecordBatch> {
-        let (schema, columns) = (self.view.clone(), values(&piece.rows).to_vec());
+        let columns = match self.deleted {
+            Some(_) => piece.rows.columns(),
+            None => values(&piece.rows),
+        };
+        let (schema, columns) = (self.view.clone(), columns.to_vec());
         // A delete has null in columns that never are in other rows.
         let nullable = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let schema = arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>());

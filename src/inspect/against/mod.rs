@@ -160,7 +160,7 @@ pub async fn compare(
 ) -> Result<Compared> {
     let end = world.clock.boot() + bounds.patience;
     for _ in 0..TRIES {
-        let table = Table::open(log).await?;
+        let table = Table::open(log, None).await?;
         let mode = table.stamp.mode;
         if mode == Mode::Follow {
             return Ok(without(Likeness::Untold(
@@ -217,11 +217,18 @@ impl Comparison<'_> {
             if table.stamp.step > step {
                 return Ok(None);
             }
-            let is_there = table.last_step >= step;
+            let is_there = table.head_step >= step;
             let naming = if is_there { Naming::Rows } else { Naming::Nothing };
             let compared = self.once(&table, naming).await?;
-            if compared.likeness == Likeness::Equal || is_there {
+            if compared.likeness == Likeness::Equal || table.last_step >= step {
                 return Ok(Some(compared));
+            }
+            if is_there {
+                let why = format!(
+                    "the table has the layout current, so it holds its rows as they were where commits ended, at step {} and then behind step {step} of the server; try again while little is written",
+                    table.last_step
+                );
+                return self.untold(&table, why).await.map(Some);
             }
             if table.stamp.mode == Mode::Snapshot {
                 let why =
@@ -232,8 +239,8 @@ impl Comparison<'_> {
                 waiting(table.last_step, step);
                 has_waited = true;
             }
-            let was = table.last_step;
-            while table.last_step == was && table.stamp.step <= step {
+            let was = table.head_step;
+            while table.head_step == was && table.stamp.step <= step {
                 if world.clock.boot() >= end {
                     let why = format!(
                         "the table is at step {was} and other than the server at step {step}, which it did not reach in time; let its connector run, with a heartbeat where the table is seldom written"
@@ -241,7 +248,7 @@ impl Comparison<'_> {
                     return self.untold(&table, why).await.map(Some);
                 }
                 world.clock.sleep(LOOK_EVERY).await;
-                table = Table::open(log).await?;
+                table = Table::open(log, Some(step)).await?;
             }
         }
     }
