@@ -1,12 +1,20 @@
-//! What a failure of an embedded store asks of the caller.
+//! An embedded store of keys on disk: its bounds, and what its failures ask of the caller.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fjall::LsmError;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+
+/// What is kept of blocks that were read, in bytes.
+const CACHE: u64 = 64 << 20;
+/// Entries that are in no table yet, in bytes: one part of them, and all.
+const MEMTABLE: u64 = 32 << 20;
+const MEMTABLES: u64 = 96 << 20;
+/// The journals, in bytes; opening reads them.
+const JOURNALS: u64 = 128 << 20;
 
 /// Which store it is, for messages.
 #[derive(Debug, Clone)]
@@ -22,6 +30,23 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new(directory: &Path, what: &'static str, whose: impl Into<String>, remedy: &'static str) -> Self {
         Self { directory: directory.to_path_buf(), what, whose: whose.into(), remedy }
+    }
+
+    /// Opens the store, or makes an empty one; everything in it is in the one keyspace `name`.
+    #[expect(deprecated, reason = "the bound of all memtables together has no other name")]
+    pub(crate) fn open(&self, name: &str) -> Result<(Database, Keyspace)> {
+        let failed = |e| self.error(e);
+        let database = Database::builder(&self.directory)
+            .cache_size(CACHE)
+            .worker_threads(2)
+            .manual_journal_persist(true)
+            .max_journaling_size(JOURNALS)
+            .max_write_buffer_size(Some(MEMTABLES))
+            .open()
+            .map_err(failed)?;
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
+        let keyspace = database.keyspace(name, options).map_err(failed)?;
+        Ok((database, keyspace))
     }
 
     pub(crate) fn damaged(&self, why: &str) -> Error {

@@ -4,18 +4,10 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use fjall::{Database, Keyspace};
 
 use crate::embedded::Place;
 use crate::error::{Result, panic_text};
-
-/// What is kept of blocks that were read, in bytes.
-const CACHE: u64 = 64 << 20;
-/// Entries that are in no table yet, in bytes: one part of them, and all.
-const MEMTABLE: u64 = 32 << 20;
-const MEMTABLES: u64 = 96 << 20;
-/// The journals, in bytes; opening reads them.
-const JOURNALS: u64 = 128 << 20;
 
 /// One change of a store: what stands under a key from here on, nothing for `None`.
 pub(super) type Write = (Vec<u8>, Option<Vec<u8>>);
@@ -37,8 +29,8 @@ impl Store {
     /// Opens the store in the directory of `place`, or begins an empty one.
     pub(super) fn open(place: Place) -> Result<Self> {
         // What stands in a damaged file is no reason to end the process.
-        match catch_unwind(AssertUnwindSafe(|| Disk::open(&place))) {
-            Ok(opened) => opened.map(Self::Disk),
+        match catch_unwind(AssertUnwindSafe(|| place.open("keys"))) {
+            Ok(opened) => opened.map(|(database, keyspace)| Self::Disk(Disk { database, keyspace, place })),
             Err(panic) => Err(place.damaged(&panic_text(&*panic))),
         }
     }
@@ -93,24 +85,6 @@ impl Store {
                 Ok(())
             }
         }
-    }
-}
-
-impl Disk {
-    #[expect(deprecated, reason = "the bound of all memtables together has no other name")]
-    fn open(place: &Place) -> Result<Self> {
-        let failed = |e| place.error(e);
-        let database = Database::builder(&place.directory)
-            .cache_size(CACHE)
-            .worker_threads(2)
-            .manual_journal_persist(true)
-            .max_journaling_size(JOURNALS)
-            .max_write_buffer_size(Some(MEMTABLES))
-            .open()
-            .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
-        let keyspace = database.keyspace("keys", options).map_err(failed)?;
-        Ok(Self { database, keyspace, place: place.clone() })
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::{Database, Keyspace, PersistMode, Slice};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -39,13 +39,6 @@ const FORMAT: u32 = 1;
 const REMEDY: &str = "stop, and remove it: it is made again from a step log that reaches back to its beginning, and otherwise the view has to be pushed anew";
 const IDENTITY: &[u8] = b"\0identity";
 const STAND: &[u8] = b"\0stand";
-/// What is kept of blocks that were read, in bytes.
-const CACHE: u64 = 64 << 20;
-/// Rows that are in no table yet, in bytes: one part of them, and all.
-const MEMTABLE: u64 = 32 << 20;
-const MEMTABLES: u64 = 96 << 20;
-/// The journals, in bytes; opening reads them.
-const JOURNALS: u64 = 128 << 20;
 
 /// Whose rows a store holds.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,20 +76,10 @@ impl ViewStore {
         }
     }
 
-    #[expect(deprecated, reason = "the bound of all memtables together has no other name")]
     fn open_at(place: &Place, view: &View, log: Uuid) -> Result<Self> {
         let encoding = Encoding::new(view)?;
         let failed = |e| place.error(e);
-        let database = Database::builder(&place.directory)
-            .cache_size(CACHE)
-            .worker_threads(2)
-            .manual_journal_persist(true)
-            .max_journaling_size(JOURNALS)
-            .max_write_buffer_size(Some(MEMTABLES))
-            .open()
-            .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
-        let keyspace = database.keyspace("view", options).map_err(failed)?;
+        let (database, keyspace) = place.open("view")?;
         let own = Identity::of(view, log);
         let found = keyspace.get(IDENTITY).map_err(failed)?;
         let is_found = found.is_some();
