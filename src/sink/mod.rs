@@ -78,8 +78,7 @@ pub struct SinkSettings {
     /// each step would leave one more.
     pub compaction: bool,
     /// The directory that is this connector's alone, where a table of layout `current` keeps the index of its keys; it is made
-    /// when it is needed, and made again from the table when it is lost. `None`: the index is held in memory, about 150 bytes
-    /// a key.
+    /// when it is needed, and made again from the table when it is lost. `None`: the index is held in memory.
     pub key_index: Option<PathBuf>,
 }
 
