@@ -313,7 +313,7 @@ fn an_unknown_key_without_a_near_one_lists_what_is_known() {
 
 #[test]
 fn the_layout_that_is_the_view_needs_its_key_and_its_snapshot() {
-    let place = "cutover.toml:3:33: pipelines.p.views.v.connectors.c:";
+    let place = "cutover.toml:4:33: pipelines.p.views.v.connectors.c:";
     let unknown = r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is not known; did you mean "current"?"#;
     let keyless = format!(
         r#"{place} layout = "current" tells by the view's key which row a change is about; name the key columns in the view, or remove it"#
