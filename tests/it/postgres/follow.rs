@@ -266,7 +266,7 @@ fn partitions_are_followed_through_their_root() {
 }
 
 /// The address on which the program listens.
-fn address(running: &Running) -> String {
+pub(super) fn address(running: &Running) -> String {
     let mut found = None;
     wait_until(PATIENCE, || {
         let said = running.said();

@@ -6,6 +6,7 @@ mod contract;
 mod follow;
 mod kills;
 mod lost;
+mod pgbench;
 mod server;
 mod site;
 mod tables;

@@ -68,7 +68,9 @@ impl Site {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
+        // Figures are wanted of a build that is released.
+        let program = std::env::var_os("CUTOVER_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_cutover").into());
+        let mut command = Command::new(program);
         command.args(args).current_dir(self.home.path());
         command
     }
