@@ -59,6 +59,7 @@ while [ $round -eq 0 ] || [ $((SECONDS - begun)) -lt $((minutes * 60)) ]; do
     run steplog:: service::
     CUTOVER_SEED=$((CUTOVER_SEED * 1000)) run simulation::
     run types::
+    run postgres::
     run partitions::
     run changes::
     run histories:: damage::

@@ -78,11 +78,15 @@ struct Session {
 /// Where a command's data goes, a line a call.
 type Print<'a> = Box<dyn FnMut(&str) -> Result<()> + 'a>;
 
+/// What a thread's stack may grow to, in bytes: without optimization a reload has large frames.
+const STACK: usize = 8 << 20;
+
 impl Session {
     /// Does `work` on a runtime of its own; what still runs afterwards is left behind.
     fn block_on<T>(&self, work: impl AsyncFnOnce(World) -> Result<T>) -> Result<T> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
+            .thread_stack_size(STACK)
             .build()
             .map_err(|e| Error::internal("the threads of the program cannot be started").with_source(e))?;
         let done = runtime.block_on(work(World::system()));
