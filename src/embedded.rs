@@ -58,13 +58,16 @@ impl Place {
             fjall::Error::Io(io) | fjall::Error::Storage(LsmError::Io(io)) => Some(io.kind()),
             _ => None,
         };
-        use io::ErrorKind::{InvalidData, QuotaExceeded, StorageFull, UnexpectedEof};
+        use io::ErrorKind::{AlreadyExists, InvalidData, NotFound, QuotaExceeded, StorageFull, UnexpectedEof};
         match (&error, io) {
             (_, Some(StorageFull | QuotaExceeded)) => {
                 Error::unavailable(format!("there is no room for {self}; free space on its disk, then start again"))
                     .with_source(error)
             }
-            (_, Some(UnexpectedEof | InvalidData)) => self.damaged("a file of it ends early").with_source(error),
+            // Which one is missing decides what is found in its place.
+            (_, Some(UnexpectedEof | InvalidData | NotFound | AlreadyExists)) => {
+                self.damaged("a file of it is missing or ends early").with_source(error)
+            }
             (_, Some(_)) | (fjall::Error::Poisoned, _) => {
                 Error::unavailable(format!("{self} cannot be used, because its disk failed; start again"))
                     .with_source(error)

@@ -316,7 +316,7 @@ fn the_layout_that_is_the_view_needs_its_key_and_its_snapshot() {
     let place = "cutover.toml:4:33: pipelines.p.views.v.connectors.c:";
     let unknown = r#"cutover.toml:6:10: pipelines.p.views.v.connectors.c.delta.layout: "currant" is not known; did you mean "current"?"#;
     let keyless = format!(
-        r#"{place} layout = "current" tells by the view's key which row a change is about; name the key columns in the view, or remove it"#
+        r#"{place} layout = "current" tells by the view's key which row a change is about; name the key columns in the view, or take layout = "changelog""#
     );
     check(URI, "uri = \"a\"\nlayout = \"currant\"\n", &[unknown]);
     check(URI, "uri = \"a\"\nlayout = \"current\"\n", &[&keyless]);

@@ -156,8 +156,9 @@ pub(super) fn read(
     // The tables of a database bring their keys with them.
     if is_current && from.key.is_empty() && matches!(from.source.kind, Some(Kind::Files | Kind::Push)) {
         section.refuse(&format!(
-            "layout = \"{}\" tells by the view's key which row a change is about; name the key columns in the view, or remove it",
-            Layout::Current
+            "layout = \"{}\" tells by the view's key which row a change is about; name the key columns in the view, or take layout = \"{}\"",
+            Layout::Current,
+            Layout::Changelog
         ));
     }
     section.finish(&[]);

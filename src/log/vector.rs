@@ -160,13 +160,13 @@ impl Log {
                 Place::Object(object, offset) => stored.entry(object).or_default().push((at, offset, descriptor)),
             }
         }
-        let read =
-            stream::iter(stored).map(|(object, vectors)| async move { Ok((self.bytes_of(&object).await?, vectors)) });
+        let read = stream::iter(stored)
+            .map(|(object, vectors)| async move { Ok((self.bytes_of(&object).await?, object, vectors)) });
         let mut read = read.buffered(READS_AT_ONCE);
-        while let Some((bytes, vectors)) = read.try_next().await? {
+        while let Some((bytes, object, vectors)) = read.try_next().await? {
             for (at, offset, descriptor) in vectors {
-                let file = files.get(at).map_or("", |file| file.path.as_str());
-                found.insert(at, descriptor.stored(&bytes, offset, file)?);
+                let path = files.get(at).map_or("", |file| file.path.as_str());
+                found.insert(at, descriptor.stored(&bytes, offset, &format!("{path}, in {object},"))?);
             }
         }
         for (at, rows) in &found {

@@ -182,7 +182,7 @@ pub(super) const ASK: Call = Call {
     about: "Ask for the view to be loaded again into the connector's table.",
     more: "It is answered when it is written down, long before it is done, and carried out whatever happens to the daemon. \
         A call gets the id of a reset that was accepted before when it has the same `Idempotency-Key`, when a reset has not \
-        ended, or when the same asker's was accepted a moment before.",
+        ended, or, without a key, when the same asker's was accepted a moment before.",
     role: Some(Role::Admin),
     headers: &[Key::optional(KEY_NAME, call::Value::Text(256), "Which calls are one; ASCII text.")],
     body: Some(Sent {

@@ -224,13 +224,16 @@ impl Core {
     async fn put_joined(&mut self, joined: Joined, claim: &Claim) -> Result<()> {
         let Joined { inputs, output, begun } = joined;
         let (Some(rows), Some(ours)) = (&self.current, self.facts.ours()) else { return Ok(()) };
-        let now: Option<Vec<&RowFile>> = inputs
-            .iter()
-            .map(|input| rows.files.get(input.number).filter(|file| file.live.path == input.file.live.path))
-            .collect();
-        let Some(now) = now.filter(|_| rows.is_at(self.facts.version) && self.is_safe_since(begun)) else {
+        if !rows.is_at(self.facts.version) || !self.is_safe_since(begun) {
             return Ok(());
-        };
+        }
+        // One that is gone has no row left, or others moved them: none of them lives in the new file.
+        let now = inputs.iter().map(|input| rows.files.get(input.number));
+        let now: Vec<Option<&RowFile>> =
+            now.zip(&inputs).map(|(file, input)| file.filter(|file| file.live.path == input.file.live.path)).collect();
+        if now.iter().all(Option::is_none) {
+            return Ok(());
+        }
         let mut files: BTreeMap<u32, Option<RowFile>> = inputs.iter().map(|input| (input.number, None)).collect();
         let mut tally = rows.index.tally();
         let mut vectors = Vectors::new(&self.world.ids.draw())?;
@@ -251,7 +254,7 @@ impl Core {
                 tally.next_file += 1;
             }
         }
-        let removes: Vec<LiveFile> = now.iter().map(|file| file.live.clone()).collect();
+        let removes: Vec<LiveFile> = now.iter().flatten().map(|file| file.live.clone()).collect();
         let stamp = CommitStamp {
             kind: Kind::Maintenance,
             from: Some(ours.last_step),
@@ -275,14 +278,17 @@ impl Core {
 }
 
 /// The places in the new file of the rows that were deleted in its inputs since they were read.
-fn deleted_since(inputs: &[Input], now: &[&RowFile]) -> RowSet {
+fn deleted_since(inputs: &[Input], now: &[Option<&RowFile>]) -> RowSet {
     let mut deleted = RowSet::new();
     let mut before = 0;
     for (input, now) in inputs.iter().zip(now) {
-        let then = &input.file.deleted;
-        // A row's place among those that were left.
-        deleted.extend((&now.deleted - then).iter().map(|place| before + place - then.rank(place)));
-        before += input.file.left();
+        let (then, left) = (&input.file.deleted, input.file.left());
+        match now {
+            // A row's place among those that were left.
+            Some(now) => deleted.extend((&now.deleted - then).iter().map(|place| before + place - then.rank(place))),
+            None => _ = deleted.insert_range(before..before + left),
+        }
+        before += left;
     }
     deleted
 }

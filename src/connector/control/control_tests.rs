@@ -331,13 +331,16 @@ async fn a_thousand_calls_at_once_make_one_reload() {
         let (handle, request) = (handle.clone(), ResetRequest { key, ..call("ops") });
         async move { handle.reset(request).await.unwrap() }
     });
-    let answers = futures::future::join_all(calls).await;
+    let mut answers = futures::future::join_all(calls).await;
     bench.until(&running, |status| status.reset.is_none() && status.phase == Phase::Following).await;
+    // The reload is done, and the second is not over.
+    answers.push(handle.reset(call("ops")).await.unwrap());
     assert_eq!(answers.iter().filter(|accepted| accepted.is_new).count(), 1);
     assert!(answers.iter().all(|accepted| accepted.id == answers[0].id));
     assert_eq!(bench.reloads().await, [answers[0].id.clone()]);
 
-    // A key is good for ever, and who calls without one after the reload wants another.
+    // A key is good for ever, another call for a moment.
+    bench.clock.advance(Duration::from_secs(5));
     let keyed = ResetRequest { key: Some("key 4".into()), ..call("ops") };
     assert_eq!(handle.reset(keyed.clone()).await.unwrap().id, answers[0].id);
     let next = handle.reset(call("ops")).await.unwrap();
@@ -347,6 +350,23 @@ async fn a_thousand_calls_at_once_make_one_reload() {
     let running = bench.following().await;
     assert_eq!(running.handle().reset(keyed).await.unwrap().id, answers[0].id);
     assert_eq!(bench.reloads().await, [answers[0].id.clone(), next.id]);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_with_a_key_of_its_own_takes_no_reset_that_has_ended() {
+    let bench = Bench::new();
+    bench.feed(|feed| feed.holds_rows = true);
+    let running = bench.following().await;
+    let handle = running.handle();
+    let first = handle.reset(call("ops")).await.unwrap();
+    bench.until(&running, |status| status.reset.is_none() && status.phase == Phase::Following).await;
+    let keyed = ResetRequest { key: Some("own".into()), ..call("ops") };
+    let second = handle.reset(keyed.clone()).await.unwrap();
+    assert!(second.is_new && second.id != first.id);
+    bench.until(&running, |status| status.reset.is_none() && status.phase == Phase::Following).await;
+    assert_eq!(handle.reset(keyed).await.unwrap().id, second.id, "its key is good for ever");
+    assert_eq!(handle.reset(call("ops")).await.unwrap().id, second.id, "without a key it is a burst");
     running.stop().await.unwrap();
 }
 

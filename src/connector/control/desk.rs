@@ -191,7 +191,7 @@ impl Desk {
     ) -> Result<Accepted, Refusal> {
         check_lengths(&request)?;
         let now = self.journal.now();
-        if let Some(earlier) = self.earlier(&request, seen, generation) {
+        if let Some(earlier) = self.earlier(&request, seen, generation, now) {
             let (id, keys) = (earlier.id.clone(), earlier.keys);
             self.join(&id, keys, request.key)?;
             return Ok(Accepted { id, is_new: false });
@@ -217,6 +217,7 @@ impl Desk {
         request: &ResetRequest,
         seen: Option<Generation>,
         generation: Option<Generation>,
+        now: Duration,
     ) -> Option<&ResetRecord> {
         let book = self.journal.book();
         if let Some(keyed) = request.key.as_deref().and_then(|key| book.keyed(key)) {
@@ -232,7 +233,12 @@ impl Desk {
             ResetState::Committed(reloaded) => seen.is_some_and(|seen| seen < reloaded.generation),
             _ => false,
         };
-        let is_answer = is_unfinished || (last.trigger == Trigger::Asked && is_overtaken);
+        // A burst of calls is one reset, also where a reload takes milliseconds; a key says that a call is one of its own.
+        let is_recent = now.saturating_sub(last.accepted_at) < self.settings.backoff.initial;
+        let is_burst = request.key.is_none() && last.who == request.who && is_recent;
+        let is_committed = matches!(last.state, ResetState::Committed(_));
+        let is_answer =
+            is_unfinished || (last.trigger == Trigger::Asked && (is_overtaken || (is_committed && is_burst)));
         Some(last).filter(|_| is_answer && is_wanted)
     }
 

@@ -249,10 +249,11 @@ impl Handle {
     /// A call gets a reset that was accepted before, instead of another one, when
     /// * it has that one's idempotency key, as long as that one is remembered: the last thousand are;
     /// * that one has not ended;
-    /// * the same asker's was accepted within `backoff.initial` before, and was not given up. So a burst of calls makes one
-    ///   reload, even where a reload takes milliseconds.
+    /// * that one ended between the call and its being read;
+    /// * the call has no idempotency key, and the same asker's was accepted within `backoff.initial` before, and was not given
+    ///   up. So a burst of calls makes one reload, even where a reload takes milliseconds.
     ///
-    /// In the last two cases the call's `expected_generation` must be absent or that one's, or the table's while that one has
+    /// Without that one's key the call's `expected_generation` must be absent or that one's, or the table's while that one has
     /// not ended.
     ///
     /// It is carried out whatever state the connector is in: a paused one rests again afterwards, and a fenced one takes the

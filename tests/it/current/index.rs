@@ -1,7 +1,7 @@
 //! The index of keys: whatever becomes of it, it is made again, or not believed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::tables::{Table, changes, reload, rows};
 use crate::program::Chance;
@@ -15,6 +15,8 @@ enum Fate {
     Stale,
     /// Some bytes of its files are others.
     Damaged,
+    /// Of each of its files in turn, the file is gone.
+    Incomplete,
     /// Held in memory by the process that is gone.
     Elsewhere,
 }
@@ -30,6 +32,15 @@ fn copy(from: &Path, to: &Path) {
             _ = fs::copy(entry.path(), target).unwrap()
         }
     }
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
 }
 
 fn damage(folder: &Path, chance: &mut Chance) {
@@ -53,7 +64,7 @@ fn damage(folder: &Path, chance: &mut Chance) {
 async fn an_index_that_is_lost_stale_or_damaged_is_made_again_and_never_wrong() {
     let mut chance = Chance::new("an_index_that_is_lost_stale_or_damaged");
     let seed = chance.seed;
-    for fate in [Fate::Kept, Fate::Lost, Fate::Stale, Fate::Damaged, Fate::Elsewhere] {
+    for fate in [Fate::Kept, Fate::Lost, Fate::Stale, Fate::Damaged, Fate::Incomplete, Fate::Elsewhere] {
         let mut table = Table::new();
         let mut model = rows(&mut chance, 200, 150, 5);
         let mut sink = table.sink(&model, 5).await;
@@ -78,6 +89,16 @@ async fn an_index_that_is_lost_stale_or_damaged_is_made_again_and_never_wrong() 
                         }
                     }
                     Fate::Damaged => damage(&table.keys(), &mut chance),
+                    Fate::Incomplete => {
+                        for number in 0..files(&table.keys()).len() {
+                            let present = files(&table.keys());
+                            fs::remove_file(&present[number % present.len()]).unwrap();
+                            sink = table.sink(&model, at).await;
+                            sink.append(changes(&mut chance, &mut model, 200, at, at + 1, 30)).await.unwrap();
+                            at += 1;
+                            sink.close().await;
+                        }
+                    }
                     Fate::Elsewhere => table.settings.key_index = None,
                 }
                 sink = table.sink(&model, at).await;
