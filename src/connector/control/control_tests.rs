@@ -356,7 +356,6 @@ async fn a_thousand_calls_at_once_make_one_reload() {
 #[tokio::test]
 async fn a_call_with_a_key_of_its_own_takes_no_reset_that_has_ended() {
     let bench = Bench::new();
-    bench.feed(|feed| feed.holds_rows = true);
     let running = bench.following().await;
     let handle = running.handle();
     let first = handle.reset(call("ops")).await.unwrap();
