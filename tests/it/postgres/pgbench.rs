@@ -155,7 +155,7 @@ fn tables_under_pgbench_are_the_servers_at_any_position() {
     let mut chance = Chance::new(TEST);
     let seed = chance.seed;
     let (scale, clients) = (size("CUTOVER_PGBENCH_SCALE", 1), size("CUTOVER_PGBENCH_CLIENTS", 4));
-    let (seconds, count) = (size("CUTOVER_PGBENCH_SECONDS", 3), size("CUTOVER_PGBENCH_SAMPLES", 2));
+    let (seconds, count) = (size("CUTOVER_PGBENCH_SECONDS", 4), size("CUTOVER_PGBENCH_SAMPLES", 3));
     let made = client(&server, "pgbench", &["-i", "-q", "-s", &scale.to_string()]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     server.sql("ALTER TABLE pgbench_history REPLICA IDENTITY FULL");
