@@ -152,7 +152,7 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
     };
     let operations = whole.calls.len();
     // All of them, or one in so many.
-    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 10));
+    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CRASHES_ONE_IN", 12));
     let offset = chance.below(one_in) as usize;
     let firsts: Vec<Death> = Death::all(operations).skip(offset).step_by(one_in as usize).collect();
     let survived = on_threads(firsts.iter().map(|death| vec![*death]).collect(), survive);
@@ -165,7 +165,7 @@ fn a_crash_at_any_call_loses_and_doubles_nothing() {
 #[test]
 fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
     const TEST: &str = "a_crash_at_any_call_leaves_the_view_as_it_is";
-    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CURRENT_CRASHES_ONE_IN", 40));
+    let (mut chance, one_in) = (Chance::new(TEST), size("CUTOVER_CURRENT_CRASHES_ONE_IN", 150));
     for table in [Table::Current, Table::CurrentInMemory] {
         let run = |deaths| survive_in(table, deaths);
         let whole = on_threads(vec![Vec::new()], run).remove(0);
@@ -178,7 +178,7 @@ fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
         let mut cases: Vec<Vec<Death>> =
             Death::all(operations).skip(offset).step_by(one_in as usize).map(|death| vec![death]).collect();
         // A second one within what comes after the first.
-        let seconds = size("CUTOVER_CURRENT_SECOND_CRASHES", 4);
+        let seconds = size("CUTOVER_CURRENT_SECOND_CRASHES", 2);
         cases.extend((0..seconds).map(|_| {
             let mut death = |calls: u64| Death { call: chance.below(calls) as usize, is_after: chance.one_in(2) };
             vec![death(operations as u64), death(40)]
@@ -198,7 +198,7 @@ fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
 fn a_second_crash_inside_recovery_loses_and_doubles_nothing() {
     const TEST: &str = "a_second_crash_inside_recovery_loses_and_doubles_nothing";
     let mut chance = Chance::new(TEST);
-    let wanted = size("CUTOVER_SECOND_CRASHES", 18);
+    let wanted = size("CUTOVER_SECOND_CRASHES", 15);
     let operations = on_threads(vec![Vec::new()], survive).remove(0).calls.len();
     let firsts: Vec<Death> = Death::all(operations).collect();
     let mut pairs = Vec::new();

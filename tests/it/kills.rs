@@ -12,7 +12,7 @@ fn kills_at_random_moments_lose_and_double_nothing() {
 #[test]
 fn kills_of_a_writer_whose_table_is_the_view_leave_the_view() {
     const TEST: &str = "kills_of_a_writer_whose_table_is_the_view_leave_the_view";
-    kill_at_random_moments(TEST, &Site::new().of_current(), size("CUTOVER_CURRENT_KILLS", 6));
+    kill_at_random_moments(TEST, &Site::new().of_current(), size("CUTOVER_CURRENT_KILLS", 4));
 }
 
 #[test]
