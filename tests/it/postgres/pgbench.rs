@@ -186,6 +186,8 @@ fn tables_under_pgbench_are_the_servers_at_any_position() {
         samples.push(sample(&server, &site, into));
         at_full_speed += u64::from(bench.try_wait().unwrap().is_none());
     }
+    // A reset that was asked for is carried out, however late.
+    assert!(wait_until(PATIENCE, || site.generation("accounts") == 2), "{}; seed {seed}", running.said());
     let again = settle(&server, &site, &mut running, &mut samples);
     let rate = rate(bench);
     touch(&server);
