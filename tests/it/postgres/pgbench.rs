@@ -1,6 +1,7 @@
 //! pgbench at full speed while its tables are loaded, followed and loaded again: at drawn positions of the server's log,
 //! each table is what the server had there.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -151,6 +152,13 @@ fn rate(bench: Child) -> String {
 #[test]
 fn tables_under_pgbench_are_the_servers_at_any_position() {
     const TEST: &str = "tables_under_pgbench_are_the_servers_at_any_position";
+    if std::env::var_os("CUTOVER_PGBENCH_SECONDS").is_none() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {TEST}; it takes minutes, set CUTOVER_PGBENCH_SECONDS, see tests/deep.sh"
+        );
+        return;
+    }
     let (Some(server), Some(readers)) = (Postgres::find(TEST), Readers::find(TEST)) else { return };
     let mut chance = Chance::new(TEST);
     let seed = chance.seed;
