@@ -16,6 +16,14 @@ const MEMTABLES: u64 = 96 << 20;
 /// The journals, in bytes; opening reads them.
 const JOURNALS: u64 = 128 << 20;
 
+/// Removes a store that nobody has open, where there is one.
+pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Which store it is, for messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {

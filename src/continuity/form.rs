@@ -1,8 +1,8 @@
 //! The form of a commit of ours: what stands in it beside its place in the chain.
 
-use serde_json::Value;
-
 use std::collections::HashSet;
+
+use serde_json::Value;
 
 use crate::continuity::commit::{Author, Commit, Shown, Table};
 use crate::continuity::finding::Rule;

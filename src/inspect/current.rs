@@ -40,9 +40,9 @@ pub(super) async fn state(log: &Log, facts: &Facts, stamp: &TableStamp, step: St
             )));
         }
     }
-    let mut deleted = log.deleted_rows(&files).await?;
-    let files = files.into_iter().enumerate().map(|(at, file)| (file, deleted.remove(&at).unwrap_or_default()));
+    let deleted = log.deleted_rows(&files).await?;
     let schema = table_schema(&metadata)?;
-    let rows = data_file::read_live(&Origin::of(log, facts, &schema)?, files.collect(), &schema);
+    let rows =
+        data_file::read_live(&Origin::of(log, facts, &schema)?, files.into_iter().zip(deleted).collect(), &schema);
     Ok(State { generation: stamp.generation, step, schema, rows })
 }

@@ -29,7 +29,7 @@ pub(crate) use self::hash::KeyHash;
 pub(crate) use self::runs::{RowRuns, chunk_of};
 use self::store::{Store, Write};
 use crate::digest::Digest;
-use crate::embedded::Place;
+use crate::embedded::{self, Place};
 use crate::error::{Error, Result};
 
 /// Which form an index has; another one is made anew.
@@ -141,7 +141,7 @@ impl KeyIndex {
     /// Removes the index of `load` below `home`, which nobody has open.
     pub(crate) fn remove(home: &Path, load: &str) -> Result<()> {
         let directory = directory(home, load);
-        store::remove(&directory).map_err(|e| irremovable(&directory, e))
+        embedded::remove(&directory).map_err(|e| irremovable(&directory, e))
     }
 
     /// Removes all below `home` but the index of `load`.
@@ -154,7 +154,7 @@ impl KeyIndex {
         for entry in entries {
             let path = entry.map_err(|e| irremovable(home, e))?.path();
             if path != kept {
-                store::remove(&path).map_err(|e| irremovable(&path, e))?;
+                embedded::remove(&path).map_err(|e| irremovable(&path, e))?;
             }
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 
 use fjall::{Database, Keyspace};
 
@@ -85,13 +84,5 @@ impl Store {
                 Ok(())
             }
         }
-    }
-}
-
-/// Removes the store in `directory`, which nobody has open.
-pub(super) fn remove(directory: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(directory) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
     }
 }

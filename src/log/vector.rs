@@ -146,10 +146,10 @@ impl Log {
         objects.collect()
     }
 
-    /// The deleted rows of each file of `files` that has any, by the file's place among them.
+    /// The deleted rows of each file of `files`.
     ///
     /// Corrupt: a vector that is missing or damaged. Incompatible: one outside of the table's folder.
-    pub async fn deleted_rows(&self, files: &[LiveFile]) -> Result<BTreeMap<usize, RowSet>> {
+    pub async fn deleted_rows(&self, files: &[LiveFile]) -> Result<Vec<RowSet>> {
         let mut found = BTreeMap::new();
         let mut stored: BTreeMap<Path, Vec<(usize, usize, Descriptor)>> = BTreeMap::new();
         for (at, file) in files.iter().enumerate() {
@@ -169,16 +169,17 @@ impl Log {
                 found.insert(at, descriptor.stored(&bytes, offset, &format!("{path}, in {object},"))?);
             }
         }
-        for (at, rows) in &found {
-            let Some(file) = files.get(*at) else { continue };
+        let deleted = files.iter().enumerate().map(|(at, file)| {
+            let rows = found.remove(&at).unwrap_or_default();
             let all = file.rows.map(|rows_left| rows_left + rows.len());
-            if let (Some(all), Some(last)) = (all, rows.max())
-                && last >= all
-            {
-                return Err(damaged(&file.path, &format!("it deletes row {last} of {all}")));
+            match (all, rows.max()) {
+                (Some(all), Some(last)) if last >= all => {
+                    Err(damaged(&file.path, &format!("it deletes row {last} of {all}")))
+                }
+                _ => Ok(rows),
             }
-        }
-        Ok(found)
+        });
+        deleted.collect()
     }
 }
 

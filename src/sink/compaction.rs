@@ -24,7 +24,7 @@ use crate::data_file;
 use crate::error::{Error, Result};
 use crate::files::{DataFile, FileSettings, FileWriter};
 use crate::key_index::{Edit, RowRuns};
-use crate::log::{LiveFile, Proposal, RowSet, Vectors};
+use crate::log::{AddAction, LiveFile, Proposal, RowSet, Vectors};
 
 /// So many files of about the same size are joined.
 const FAN_IN: usize = 16;
@@ -241,15 +241,12 @@ impl Core {
         if let Some(output) = &output {
             let mut file = RowFile::new(output, 0);
             file.rows = RowRuns::join(inputs.iter().flat_map(|input| input.file.rows.without(&input.file.deleted)));
-            file.deleted = deleted_since(&inputs, &now);
-            let left = file.left();
-            if left > 0 {
-                if !file.deleted.is_empty() {
-                    file.live.vector = Some(vectors.add(&file.deleted)?);
-                    file.live.rows = Some(left);
+            let deleted = deleted_since(&inputs, &now);
+            if deleted.len() < file.rows.len() {
+                if !deleted.is_empty() {
+                    file.delete(deleted, &mut vectors)?;
                 }
-                let stats = if file.deleted.is_empty() { output.stats.clone() } else { file.add()?.stats };
-                adds.push(crate::log::AddAction { data_change: false, again: None, stats, ..file.add()? });
+                adds.push(AddAction { data_change: false, again: None, ..file.add()? });
                 files.insert(tally.next_file, Some(file));
                 tally.next_file += 1;
             }

@@ -130,8 +130,7 @@ impl Core {
         // Every path is looked at before any is followed.
         live.iter().try_for_each(|(file, _)| file.object().map(|_| ()))?;
         let (files, stats): (Vec<LiveFile>, Vec<_>) = live.into_iter().unzip();
-        let mut deleted = self.log.deleted_rows(&files).await?;
-        let deleted = (0..files.len()).map(|at| deleted.remove(&at).unwrap_or_default());
+        let deleted = self.log.deleted_rows(&files).await?;
         let files = files.into_iter().zip(stats).zip(deleted);
         let files: Vec<RowFile> =
             files.map(|((live, stats), deleted)| RowFile { live, stats, rows: RowRuns::default(), deleted }).collect();

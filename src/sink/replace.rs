@@ -166,9 +166,7 @@ impl Core {
                 continue;
             }
             let mut after = before.clone();
-            after.live.vector = Some(vectors.add(&deleted)?);
-            after.live.rows = Some(before.rows.len() - deleted.len());
-            after.deleted = deleted;
+            after.delete(deleted, &mut vectors)?;
             adds.push(after.add()?);
             files.insert(number, Some(after));
         }

@@ -8,7 +8,7 @@ use crate::continuity::stamp::TAG_DIGEST;
 use crate::error::{Error, Result};
 use crate::files::DataFile;
 use crate::key_index::{IndexedFile, RowRuns, chunk_of};
-use crate::log::{AddAction, LiveFile, RowIds, RowSet};
+use crate::log::{AddAction, LiveFile, RowIds, RowSet, Vectors};
 
 /// A live data file.
 #[derive(Debug, Clone)]
@@ -49,8 +49,20 @@ impl RowFile {
         self.rows.len().saturating_sub(self.deleted.len())
     }
 
-    /// The action that adds it with its vector; `again` where it was live before.
+    /// Deletes the rows at these places, and no others.
+    pub(super) fn delete(&mut self, deleted: RowSet, vectors: &mut Vectors) -> Result<()> {
+        self.live.vector = Some(vectors.add(&deleted)?);
+        self.live.rows = Some(self.rows.len().saturating_sub(deleted.len()));
+        self.deleted = deleted;
+        Ok(())
+    }
+
+    /// The action that adds it as a file that was live before.
     pub(super) fn add(&self) -> Result<AddAction> {
+        let stats = match (&self.live.vector, self.stats.as_deref()) {
+            (None, Some(stats)) => stats.into(),
+            (_, stats) => wide_stats(stats, self.rows.len())?,
+        };
         let tags = self.live.digest.map(|digest| (TAG_DIGEST.to_string(), digest.to_string()));
         Ok(AddAction {
             path: self.live.path.clone(),
@@ -58,7 +70,7 @@ impl RowFile {
             size: self.live.size.unsigned_abs(),
             modification_time: self.live.modified_millis,
             data_change: true,
-            stats: wide_stats(self.stats.as_deref(), self.rows.len())?,
+            stats,
             tags: tags.into_iter().collect(),
             deletion_vector: self.live.vector.clone(),
             again: Some(RowIds { base: self.live.base_row_id, commit_version: self.live.default_row_commit_version }),

@@ -28,7 +28,7 @@ use uuid::Uuid;
 pub use effect::{Effect, Staging};
 pub use pinned::{Batches, Pinned, Pins};
 
-use crate::embedded::Place;
+use crate::embedded::{self, Place};
 use crate::error::{Error, Result, panic_text};
 use crate::schema::View;
 use crate::step::Step;
@@ -106,13 +106,10 @@ impl ViewStore {
 
     /// Removes a store that nobody has open.
     pub fn remove(directory: &Path) -> Result<()> {
-        match std::fs::remove_dir_all(directory) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                let what = format!("the view store {} cannot be removed; remove it by hand", directory.display());
-                Err(Error::unavailable(what).with_source(e))
-            }
-            _ => Ok(()),
-        }
+        embedded::remove(directory).map_err(|e| {
+            let what = format!("the view store {} cannot be removed; remove it by hand", directory.display());
+            Error::unavailable(what).with_source(e)
+        })
     }
 
     /// The last step applied.

@@ -1,6 +1,6 @@
 //! What a table holds at a step, as far as its keys are in one part.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -23,8 +23,8 @@ use crate::step::Step;
 pub(super) struct Table {
     origin: Origin,
     files: Vec<LiveFile>,
-    /// The places of deleted rows, by the files' places, in a table that is the view; `None` for a changelog.
-    deleted: Option<BTreeMap<usize, RowSet>>,
+    /// The places of deleted rows, for each file, in a table that is the view; `None` for a changelog.
+    deleted: Option<Vec<RowSet>>,
     /// The view's columns.
     pub(super) view: SchemaRef,
     pub(super) stamp: TableStamp,
@@ -123,7 +123,7 @@ impl Table {
         let Some(deleted) = &self.deleted else {
             return marks(&piece.rows, &piece.path, self.stamp.generation, at);
         };
-        let deleted = deleted.get(&piece.file);
+        let deleted = deleted.get(piece.file);
         let is_live = |row: &usize| !deleted.is_some_and(|deleted| deleted.contains((piece.first_row + row) as u64));
         let rows = (0..piece.rows.num_rows()).filter(is_live);
         Ok(rows.map(|row| Mark { row, step: at.as_i64(), op: Op::Insert }).collect())

@@ -54,8 +54,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
         let schema = schema?;
         let origin = Origin::of(log, &log.facts().await?, &schema)?;
         let (files, stats): (Vec<LiveFile>, Vec<_>) = log.live_stats_at(head).await?.into_iter().unzip();
-        let mut deleted = log.deleted_rows(&files).await?;
-        let deleted = (0..files.len()).map(|at| deleted.remove(&at).unwrap_or_default()).collect::<Vec<_>>();
+        let deleted = log.deleted_rows(&files).await?;
         let files = files.into_iter().zip(stats).zip(deleted).map(|((file, stats), deleted)| (file, stats, deleted));
         let files: Vec<Stated> = files.collect();
         Ok::<_, Error>((origin, Arc::new((*schema).clone()), files))

@@ -43,7 +43,7 @@ pub(crate) struct Table {
     /// Where its rows are.
     pub(crate) parts: Vec<Part>,
     /// Whether row security hides rows from who reads them here.
-    is_hidden: bool,
+    pub(crate) is_hidden: bool,
     classes: Vec<u32>,
     /// What changes without a row that changes.
     pub(crate) form: Form,

@@ -9,8 +9,7 @@ use crate::ailment::Ailment;
 use crate::error::{ErrorKind, Result};
 
 const RIGHTS: &str = "SELECT n.nspname::text, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-    pg_catalog.has_table_privilege(c.oid, 'SELECT'), pg_catalog.pg_has_role(c.relowner, 'USAGE'),
-    pg_catalog.row_security_active(c.oid), pg_catalog.pg_get_userbyid(c.relowner)::text
+    pg_catalog.pg_has_role(c.relowner, 'USAGE'), pg_catalog.pg_get_userbyid(c.relowner)::text
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1";
 
 const PUBLISHED: &str = "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE'), pg_catalog.pg_get_userbyid(pubowner)::text
@@ -111,7 +110,7 @@ async fn examine_one(
             format!("GRANT SELECT ON TABLE {granted} TO {role};"),
         ));
     }
-    if row.get(4) {
+    if table.is_hidden {
         let said =
             format!("row security hides rows of {name} from the role {:?}, so they could not be delivered", about.role);
         found.push(Ailment::error(ErrorKind::Refused, place, said, format!("ALTER ROLE {role} BYPASSRLS;")));
@@ -125,7 +124,7 @@ async fn examine_one(
     };
     Ok(match published {
         Ok(true) => None,
-        Ok(false) => Some(Present { name, is_own: row.get(3), owner: row.get(5) }),
+        Ok(false) => Some(Present { name, is_own: row.get(2), owner: row.get(3) }),
         Err(e) => {
             found.push(Ailment::of(PUBLICATION, &e));
             None
