@@ -13,6 +13,7 @@
 //! some earlier version of the table, whose files it names, so that what differs can be read again. Nothing of it is ever
 //! believed over the table: the rows and the sum of their hashes have to be those of the last commit.
 
+mod filling;
 mod hash;
 mod runs;
 mod store;
@@ -25,6 +26,7 @@ use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 use twox_hash::{XxHash3_64, XxHash3_128};
 
+pub(crate) use self::filling::Filling;
 pub(crate) use self::hash::KeyHash;
 pub(crate) use self::runs::{RowRuns, chunk_of};
 use self::store::{Store, Write};

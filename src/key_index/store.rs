@@ -69,6 +69,27 @@ impl Store {
         }
     }
 
+    /// Takes entries that none of those that it has shares a key with, in the order of their keys.
+    pub(super) fn fill(&mut self, entries: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>) -> Result<()> {
+        let mut entries = entries;
+        match self {
+            Self::Memory(held) => entries.try_for_each(|entry| {
+                let (key, value) = entry?;
+                held.insert(key, value);
+                Ok(())
+            }),
+            Self::Disk(disk) => {
+                let failed = |e| disk.place.error(e);
+                let mut ingestion = disk.keyspace.start_ingestion().map_err(failed)?;
+                for entry in entries {
+                    let (key, value) = entry?;
+                    ingestion.write(key, value).map_err(failed)?;
+                }
+                ingestion.finish().map_err(failed)
+            }
+        }
+    }
+
     /// Gives every entry whose key begins with `tag` to `take`, in the order of the keys.
     pub(super) fn each(&self, tag: u8, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         match self {

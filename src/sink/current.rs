@@ -20,7 +20,7 @@ use crate::data_file::{self, Origin, Wanted};
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::files::Written;
-use crate::key_index::{Edit, IndexedFile, KeyHash, KeyIndex, Known, RowRuns, Tally};
+use crate::key_index::{Edit, Filling, IndexedFile, KeyHash, KeyIndex, Known, RowRuns, Tally};
 use crate::log::{Facts, FileColumns, LiveFile, Log, table_schema};
 use crate::schema::View;
 
@@ -240,6 +240,9 @@ impl Core {
     ) -> Result<Option<CurrentRows>> {
         let known = index.files()?;
         if known.is_empty() {
+            // It may have rows of one that was begun and not ended.
+            drop(index);
+            let index = self.new_index(load).await?;
             return self.build(index, files, load, from).await;
         }
         let mut by_path: HashMap<String, (u32, IndexedFile)> =
@@ -266,7 +269,7 @@ impl Core {
         moved.extend(by_path.into_values().map(|(number, _)| (number, None)));
         let mut rows = CurrentRows { index, files: numbered, load: load.to_owned(), version: None };
         if !fresh.is_empty() || !moved.is_empty() {
-            rows = self.learn(rows, from, &fresh, tally.next_file, Seen::Some).await?;
+            rows = self.learn(rows, from, &fresh, tally.next_file, Taker::Index).await?;
             moved.extend(fresh.iter().filter_map(|number| Some((*number, Some(rows.files.get(*number)?.indexed())))));
             let edit = Edit { files: moved, tally: rows.index.tally(), ..Edit::default() };
             rows = rows.edited(edit).await?;
@@ -290,9 +293,8 @@ impl Core {
         let fresh: Vec<u32> = numbered.iter().map(|(number, _)| number).collect();
         let next = fresh.len() as u32;
         let rows = CurrentRows { index, files: numbered, load: load.to_owned(), version: None };
-        let rows = self.learn(rows, from, &fresh, next, Seen::Nothing).await?;
-        // Only this tells how many keys there are.
-        let rows = rows.swept().await?;
+        let filling = Filling::new(self.settings.key_index.as_deref())?;
+        let rows = self.learn(rows, from, &fresh, next, Taker::Filling(filling)).await?;
         if rows.index.tally().rows < rows.files.live_rows() {
             return Err(self.twice(&rows, from).await?);
         }
@@ -317,7 +319,7 @@ impl Core {
         from: &Reading,
         fresh: &[u32],
         next_file: u32,
-        seen: Seen,
+        mut taker: Taker,
     ) -> Result<CurrentRows> {
         let files = fresh.iter().filter_map(|number| Some(rows.files.get(*number)?.live.clone()));
         let mut pieces = data_file::read(&from.origin, whole(files.collect()), &from.columns);
@@ -341,11 +343,15 @@ impl Core {
             }
             if put.len() >= CHUNK || (piece.is_none() && !put.is_empty()) {
                 let next = Next { file: next_file, row: next_row };
-                rows = self.put(rows, std::mem::take(&mut put), next, seen).await?;
+                (rows, taker) = self.put(rows, std::mem::take(&mut put), next, taker).await?;
             }
             if piece.is_none() {
                 break;
             }
+        }
+        if let Taker::Filling(filling) = taker {
+            let filled = rows.with_index(move |index, _| filling.finish(index, next_file, next_row)).await?;
+            (rows, ()) = (filled.0, filled.1?);
         }
         first_rows.resize(fresh.len(), next_row);
         let ends = first_rows.iter().skip(1).copied().chain([next_row]);
@@ -357,28 +363,19 @@ impl Core {
         Ok(rows)
     }
 
-    async fn put(&self, rows: CurrentRows, put: Vec<(KeyHash, Known)>, next: Next, seen: Seen) -> Result<CurrentRows> {
-        let put = rows.with_index(move |index, files| {
-            let mut tally = Tally { next_file: next.file, next_row: next.row, ..index.tally() };
-            if let Seen::Some = seen {
-                let keys: Vec<KeyHash> = put.iter().map(|(key, _)| *key).collect();
-                for ((_, known), before) in put.iter().zip(index.find(&keys)?) {
-                    match before {
-                        Some(before) => tally.digest = tally.digest.minus(before.digest),
-                        None => tally.rows += 1,
-                    }
-                    if let Some(before) = before
-                        && files.is_live(before.row)
-                    {
-                        return Err(Error::corrupt("two rows of the table have the same key; see `cutover verify --deep`, then repair the table with a reset"));
-                    }
-                    tally.digest = tally.digest.plus(known.digest);
-                }
-            }
-            index.apply(Edit { put, tally, ..Edit::default() })
+    async fn put(
+        &self,
+        rows: CurrentRows,
+        put: Vec<(KeyHash, Known)>,
+        next: Next,
+        taker: Taker,
+    ) -> Result<(CurrentRows, Taker)> {
+        let put = rows.with_index(move |index, files| match taker {
+            Taker::Filling(mut filling) => filling.add(put).map(|()| Taker::Filling(filling)),
+            Taker::Index => index_rows(index, files, put, next).map(|()| Taker::Index),
         });
-        let (rows, put) = put.await?;
-        put.map(|()| rows)
+        let (rows, taker) = put.await?;
+        Ok((rows, taker?))
     }
 
     /// The error of rows of which two have the same key, which it names.
@@ -414,11 +411,33 @@ struct Next {
     row: u64,
 }
 
-/// Whether an index may know rows already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Nothing,
-    Some,
+/// Where rows that are read go.
+enum Taker {
+    /// To an index that knows others.
+    Index,
+    /// To be sorted for one that knows nothing.
+    Filling(Filling),
+}
+
+/// Puts rows into an index that knows others.
+fn index_rows(index: &mut KeyIndex, files: &RowFiles, put: Vec<(KeyHash, Known)>, next: Next) -> Result<()> {
+    let mut tally = Tally { next_file: next.file, next_row: next.row, ..index.tally() };
+    let keys: Vec<KeyHash> = put.iter().map(|(key, _)| *key).collect();
+    for ((_, known), before) in put.iter().zip(index.find(&keys)?) {
+        match before {
+            Some(before) => tally.digest = tally.digest.minus(before.digest),
+            None => tally.rows += 1,
+        }
+        if let Some(before) = before
+            && files.is_live(before.row)
+        {
+            return Err(Error::corrupt(
+                "two rows of the table have the same key; see `cutover verify --deep`, then repair the table with a reset",
+            ));
+        }
+        tally.digest = tally.digest.plus(known.digest);
+    }
+    index.apply(Edit { put, tally, ..Edit::default() })
 }
 
 impl CurrentRows {
