@@ -188,12 +188,33 @@ impl StepLog {
     ///
     /// Unavailable: the disk failed or is full. The same entry may be sent again.
     pub async fn append(&self, entry: Entry) -> Result<Answer> {
+        self.ask(entry).await?.await.map_err(|_| self.ended())?
+    }
+
+    /// The same for entries that follow each other: none waits for the answer to the one before, so that one sync serves many.
+    pub async fn append_all(&self, entries: impl IntoIterator<Item = Entry>) -> Vec<Result<Answer>> {
+        let mut asked = Vec::new();
+        for entry in entries {
+            asked.push(self.ask(entry).await);
+        }
+        let mut answers = Vec::with_capacity(asked.len());
+        for answer in asked {
+            answers.push(match answer {
+                Ok(answer) => answer.await.unwrap_or_else(|_| Err(self.ended())),
+                Err(error) => Err(error),
+            });
+        }
+        answers
+    }
+
+    /// Asks the writer for an entry; it answers when that is decided.
+    async fn ask(&self, entry: Entry) -> Result<oneshot::Receiver<Result<Answer>>> {
         let units = u32::try_from(entry.bytes() / UNIT + 1).unwrap_or(u32::MAX).min(self.units);
         let room = Arc::clone(&self.room).acquire_many_owned(units).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         let append = Append { entry, reply, _room: room };
         self.requests.send(Request::Append(append)).await.map_err(|_| self.ended())?;
-        answer.await.map_err(|_| self.ended())?
+        Ok(answer)
     }
 
     /// Whoever needs the log needs nothing up to `up_to`: whole segments below go.

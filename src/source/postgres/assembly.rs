@@ -21,6 +21,9 @@ use crate::step::Step;
 /// What a batch of a step holds at most, but for its last row, in bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
+/// How many rows of a table there is room for at first: most transactions change few.
+const FEW: usize = 8;
+
 /// Which of a table's columns were added and have no value in rows that nothing was told of, in any of its partitions.
 const EMPTY: &str = "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = ANY($1) AND attname = ANY($2)
     AND attnum > 0 AND NOT attisdropped
@@ -263,7 +266,7 @@ impl Piece {
     fn new(shape: &Shape) -> Self {
         Self {
             rows: Rows::new(shape.place.clone(), &shape.columns),
-            ops: StringBuilder::new(),
+            ops: StringBuilder::with_capacity(FEW, FEW),
             batches: Vec::new(),
             is_emptied: false,
             lost: None,

@@ -21,8 +21,6 @@ const ROUND: usize = 256;
 const ROUND_BYTES: usize = 16 << 20;
 /// What is held at most until it is known whether all was told, in bytes.
 const DOUBTFUL_BYTES: usize = 256 << 20;
-/// How many steps are appended at once: as many as [`join_all`] polls in their order, in which the log gets them.
-const AT_ONCE: usize = 30;
 
 /// Transactions that go to the logs together.
 #[derive(Default)]
@@ -156,20 +154,17 @@ impl Stream {
 /// Appends entries in their order; those that have no room stay.
 async fn append(shelf: &Shelf, entries: &mut VecDeque<Entry>) -> Result<()> {
     let log = shelf.log()?;
-    while !entries.is_empty() {
-        let answers = join_all(entries.iter().take(AT_ONCE).map(|entry| log.append(entry.clone()))).await;
-        for answer in answers {
-            match answer? {
-                Answer::Stored(_) | Answer::AlreadyStored(_) => drop(entries.pop_front()),
-                Answer::Full { .. } => return Ok(()),
-                other => {
-                    let log = log.stand();
-                    return Err(Error::internal(format!(
-                        "view {}: a transaction does not follow step {} in its log: {other:?}",
-                        shelf.view(),
-                        log.last
-                    )));
-                }
+    for answer in log.append_all(entries.iter().cloned()).await {
+        match answer? {
+            Answer::Stored(_) | Answer::AlreadyStored(_) => drop(entries.pop_front()),
+            Answer::Full { .. } => return Ok(()),
+            other => {
+                let log = log.stand();
+                return Err(Error::internal(format!(
+                    "view {}: a transaction does not follow step {} in its log: {other:?}",
+                    shelf.view(),
+                    log.last
+                )));
             }
         }
     }

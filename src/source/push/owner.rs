@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use futures::future::join_all;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::operations::{Operations, check};
@@ -17,9 +16,8 @@ use crate::step::Step;
 use crate::steplog::{Answer, At, Entry, Limits, Next, StepLog};
 use crate::view::{Effect, Staging, ViewStore};
 
-/// How many steps are written at once: as many as [`join_all`] polls in their order, which is the order in which the log
-/// gets them.
-const ROUND: usize = 30;
+/// How many steps are written at once.
+const ROUND: usize = 256;
 /// What the operations of those take in memory, in bytes, but for a single one that is larger.
 const ROUND_BYTES: u64 = 16 << 20;
 
@@ -243,7 +241,7 @@ impl Owner {
         let mut may_make_room = true;
         while !round.is_empty() {
             let log = &self.shared.log;
-            let answers = block_on(join_all(round.iter().map(|staged| log.append(staged.entry.clone()))));
+            let answers = block_on(log.append_all(round.iter().map(|staged| staged.entry.clone())));
             let mut refused = None;
             for answer in answers {
                 match answer {

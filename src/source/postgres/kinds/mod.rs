@@ -98,6 +98,10 @@ impl Kind {
     }
 }
 
+/// What there is room for at first: most transactions change few rows of a table.
+const FEW: usize = 8;
+const FEW_BYTES: usize = 64;
+
 /// A column that is being filled.
 #[derive(Debug)]
 pub(crate) struct Cells {
@@ -126,19 +130,21 @@ impl Cells {
     /// An empty column.
     pub(crate) fn new(kind: &Kind) -> Self {
         let values = match kind {
-            Kind::Bool => Values::Bools(BooleanBuilder::new()),
-            Kind::Int2 => Values::Shorts(Int16Builder::new()),
-            Kind::Int4 => Values::Ints(Int32Builder::new()),
-            Kind::Int8 | Kind::Unsigned => Values::Longs(Int64Builder::new()),
-            Kind::Float4 => Values::Floats(Float32Builder::new()),
-            Kind::Float8 => Values::Doubles(Float64Builder::new()),
-            Kind::Decimal(..) => Values::Decimals(Decimal128Builder::new().with_data_type(kind.data_type())),
-            Kind::Date => Values::Dates(Date32Builder::new()),
-            Kind::Timestamp | Kind::Instant => {
-                Values::Moments(TimestampMicrosecondBuilder::new().with_data_type(kind.data_type()))
+            Kind::Bool => Values::Bools(BooleanBuilder::with_capacity(FEW)),
+            Kind::Int2 => Values::Shorts(Int16Builder::with_capacity(FEW)),
+            Kind::Int4 => Values::Ints(Int32Builder::with_capacity(FEW)),
+            Kind::Int8 | Kind::Unsigned => Values::Longs(Int64Builder::with_capacity(FEW)),
+            Kind::Float4 => Values::Floats(Float32Builder::with_capacity(FEW)),
+            Kind::Float8 => Values::Doubles(Float64Builder::with_capacity(FEW)),
+            Kind::Decimal(..) => {
+                Values::Decimals(Decimal128Builder::with_capacity(FEW).with_data_type(kind.data_type()))
             }
-            Kind::Bytes => Values::Blobs(BinaryBuilder::new()),
-            Kind::Uuid | Kind::Jsonb | Kind::Text => Values::Texts(StringBuilder::new()),
+            Kind::Date => Values::Dates(Date32Builder::with_capacity(FEW)),
+            Kind::Timestamp | Kind::Instant => {
+                Values::Moments(TimestampMicrosecondBuilder::with_capacity(FEW).with_data_type(kind.data_type()))
+            }
+            Kind::Bytes => Values::Blobs(BinaryBuilder::with_capacity(FEW, FEW_BYTES)),
+            Kind::Uuid | Kind::Jsonb | Kind::Text => Values::Texts(StringBuilder::with_capacity(FEW, FEW_BYTES)),
             Kind::Array(element, delimiter) => Values::Lists(Lists::new(element, *delimiter)),
         };
         Self { kind: kind.clone(), values }
