@@ -62,6 +62,7 @@ fn scripted(name: &str, panics: bool, world: &World) -> Connector {
         commit: CommitBounds::default(),
         heartbeat: None,
         poll_interval: std::time::Duration::from_millis(1),
+        reload_ratio: None,
     };
     let location = Location::open("memory:///", Access::Write(Durability::None)).unwrap();
     Connector::new(settings, Box::new(Scripted { panics }), location, world.clone())

@@ -6,6 +6,7 @@ use super::Session;
 use super::args::Output;
 use super::table::TableArgs;
 use super::text;
+use crate::continuity::stamp::{Mode, RowCounts};
 use crate::error::Result;
 use crate::inspect::{self, Shown};
 use crate::step::Step;
@@ -59,6 +60,8 @@ struct Document<'a> {
     version: u64,
     epoch: u64,
     digest_total: Option<String>,
+    table_rows: Option<u64>,
+    current_rows: Option<u64>,
     drift: Option<&'a str>,
 }
 
@@ -78,6 +81,8 @@ fn document<'a>(uri: &'a str, shown: &'a Shown) -> Document<'a> {
         version: shown.version,
         epoch: shown.epoch.get(),
         digest_total: shown.digest_total.map(|d| d.to_string()),
+        table_rows: shown.rows_total.map(|total| shown.table.layout.live_rows(total)),
+        current_rows: shown.rows_total.filter(|_| shown.table.mode != Mode::Follow).map(RowCounts::left),
         drift: shown.drift.as_deref(),
     }
 }
@@ -94,11 +99,19 @@ fn lines(shown: &Document<'_>) -> String {
         format!("  mode        {}, layout {}, key {key}", shown.mode, shown.layout),
         format!("  source      {}", shown.source),
     ];
+    if let (Some(held), Some(rows)) = (shown.table_rows, shown.current_rows) {
+        out.insert(5, format!("  rows        {held}, {rows} in the view{}", ratio(held, rows)));
+    }
     if let Some(drift) = shown.drift {
         out.push(format!("  drift       {drift}"));
     }
     let lines: Vec<String> = out.iter().map(|line| text::escaped(line)).collect();
     lines.join("\n")
+}
+
+/// How many rows the table has for each of the view's, where it has more than one.
+fn ratio(held: u64, rows: u64) -> String {
+    if held <= rows { String::new() } else { format!(": {:.1} for each", held as f64 / rows.max(1) as f64) }
 }
 
 fn variables(shown: &Document<'_>) -> String {

@@ -157,6 +157,7 @@ fn a_small_file_has_defaults() {
             uri: "out/t".to_string(),
             layout: Layout::Changelog,
             compaction: true,
+            reload_ratio: None,
             compression: Compression::Zstd(1),
             target_file_size: 128 << 20,
             partition_by: None,

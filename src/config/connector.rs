@@ -140,7 +140,14 @@ pub(super) fn read(
             "mode {mode} loads no rows, so on_existing = \"{on_existing}\" would leave nothing of a table; change one of them"
         ));
     }
-    let is_current = matches!(&destination, Some(Destination::Delta(delta)) if delta.layout == Layout::Current);
+    let delta = match &destination {
+        Some(Destination::Delta(delta)) => Some(delta),
+        Some(Destination::Http) | None => None,
+    };
+    if delta.is_some_and(|delta| delta.reload_ratio.is_some()) && mode == Mode::Snapshot {
+        section.refuse(&format!("reload_ratio says nothing in mode {mode}, which appends nothing; remove it"));
+    }
+    let is_current = delta.is_some_and(|delta| delta.layout == Layout::Current);
     check_snapshots(
         &section,
         mode,
@@ -151,6 +158,7 @@ pub(super) fn read(
             (schema_change == SchemaChange::Reload).then(|| format!("schema_change = \"{schema_change}\"")),
             (when_full == WhenFull::Detach).then(|| format!("when_full = \"{when_full}\"")),
             is_current.then(|| format!("layout = \"{}\"", Layout::Current)),
+            delta.and_then(|delta| delta.reload_ratio).map(|ratio| format!("reload_ratio = {ratio}")),
         ],
     );
     // The tables of a database bring their keys with them.

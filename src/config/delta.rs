@@ -1,6 +1,7 @@
 //! A connector's Delta table.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 
 use arrow::datatypes::{DataType, Field as Column, Schema};
@@ -50,11 +51,12 @@ pub(super) fn read(
 ) -> Option<DeltaConfig> {
     let uri = delta.required("uri").and_then(|f| tables.uri(name, &f));
     let layout = delta.field("layout").and_then(|f| f.word(&[Layout::Changelog, Layout::Current], &[]));
-    let compaction = delta.field("compaction").and_then(|f| {
-        if layout != Some(Layout::Current) {
-            f.refuse_key("is for layout = \"current\"; remove it");
+    let compaction = delta.field("compaction").and_then(|f| f.boolean());
+    let reload_ratio = delta.field("reload_ratio").and_then(|f| {
+        if layout == Some(Layout::Current) {
+            f.refuse_key("is for layout = \"changelog\": here the table has one row for each of the view's; remove it");
         }
-        f.boolean()
+        NonZeroU32::new(u32::try_from(f.integer(2, u32::MAX.into())?).ok()?)
     });
     let compression = delta.field("compression").and_then(|f| f.parsed(&f.text()?, read_compression));
     let target_file_size = delta.field("target_file_size").and_then(|f| {
@@ -88,6 +90,7 @@ pub(super) fn read(
         uri: uri?,
         layout: layout.unwrap_or(Layout::Changelog),
         compaction: compaction.unwrap_or(true),
+        reload_ratio,
         compression: compression.unwrap_or_default(),
         target_file_size: target_file_size.unwrap_or(128 << 20),
         partition_by,

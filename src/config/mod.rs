@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -287,8 +288,10 @@ pub struct DeltaConfig {
     pub uri: String,
     /// How rows stand in the table.
     pub layout: Layout,
-    /// Whether files are joined beside the commits, in layout `current`.
+    /// Whether files are joined beside the commits.
     pub compaction: bool,
+    /// A changelog with more than so many rows for each of the view's is loaded anew.
+    pub reload_ratio: Option<NonZeroU32>,
     /// How data files are compressed.
     pub compression: Compression,
     /// The size in bytes that data files aim at.

@@ -13,6 +13,7 @@ mod status;
 mod stream;
 mod trail;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ pub struct ConnectorSettings {
     pub heartbeat: Option<Duration>,
     /// How often an idle source is asked again.
     pub poll_interval: Duration,
+    /// A changelog with more than so many rows for each of the view's is loaded anew, where somebody controls the connector and
+    /// within the bounds of its breaker.
+    pub reload_ratio: Option<NonZeroU32>,
 }
 
 /// When a connector ends by itself.
@@ -329,7 +333,26 @@ impl Connector {
             s.generation = ours.map(|o| o.generation);
             s.cutover = ours.and_then(|o| o.stamp.as_ref()).map(|t| t.step);
             s.last_step = ours.map(|o| o.last_step);
+            s.rows_total = ours.and_then(|o| o.rows_total);
         });
+    }
+
+    /// Proposes to load the table anew where it has too many rows for each of the view; delivery goes on, and is left for it
+    /// when who controls the connector agrees.
+    fn propose_reload(&self, ours: Option<&Ours>) {
+        let SinkSettings { layout, mode, .. } = self.settings.sink;
+        let total = ours.and_then(|ours| ours.rows_total).filter(|_| mode == Mode::SnapshotAndFollow);
+        let (Some(total), Some(ratio)) = (total, self.settings.reload_ratio) else { return };
+        let (held, rows) = (layout.live_rows(total), total.left());
+        if held <= rows.max(1).saturating_mul(ratio.get().into()) {
+            return;
+        }
+        if let Some(control) = self.control.as_ref().and_then(mpsc::WeakSender::upgrade) {
+            let who = format!("reload_ratio = {ratio}");
+            let why = format!("the table has {held} rows, and the view {rows}");
+            // One that is not taken is made again behind the next append.
+            let _ = control.try_send(Command::Propose { who, why });
+        }
     }
 
     /// Shows a table that was loaded with so many rows, by the version `version`.

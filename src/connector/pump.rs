@@ -179,6 +179,7 @@ impl<'a> Pump<'a> {
         }
         self.connector.show_table(sink.facts().ours());
         self.connector.show(|s| s.phase = Phase::CatchingUp);
+        self.connector.propose_reload(sink.facts().ours());
         self.held = Some(Held::Sink(sink));
         self.connector.source.acknowledge(changes.range().to()).await
     }

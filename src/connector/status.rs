@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::trail::{Trail, What};
 use crate::clock::Clock;
+use crate::continuity::stamp::RowCounts;
 use crate::egress::Sent;
 use crate::error::{Error, ErrorKind, Lost, with_causes};
 use crate::generation::Generation;
@@ -99,6 +100,8 @@ pub struct Status {
     pub cutover: Option<Step>,
     /// The table's last step.
     pub last_step: Option<Step>,
+    /// The rows of the generation's commits so far.
+    pub rows_total: Option<RowCounts>,
     /// How far the snapshot is.
     pub snapshot: Option<Arc<Progress>>,
     /// The step of the snapshot.

@@ -375,6 +375,14 @@ impl History {
                 format!("the digest of the generation is {total}, not the reload's own {}", stamp.digest),
             );
         }
+        // Commits of programs that did not count them have none.
+        if let Some(total) = stamp.rows_total.filter(|total| *total != stamp.rows) {
+            self.find(
+                at,
+                Rule::Chain,
+                format!("the rows of the generation are {total}, not the reload's own {}", stamp.rows),
+            );
+        }
         let rebuilds = stamp.commit.starts_with(COMMIT_PREFIX_REBUILD);
         if rebuilds {
             self.rebuilt_at = Some(at);
@@ -474,6 +482,16 @@ impl History {
                 at,
                 Rule::Chain,
                 format!("the digest of the generation is {shown}, its commits add up to {expected}"),
+            );
+        }
+        if let (Some(total), Some(before)) = (stamp.rows_total, before.rows_total)
+            && total != before + stamp.rows
+        {
+            let expected = before + stamp.rows;
+            self.find(
+                at,
+                Rule::Chain,
+                format!("the rows of the generation are {total}, its commits add up to {expected}"),
             );
         }
     }

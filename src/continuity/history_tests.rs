@@ -61,6 +61,7 @@ impl Model {
             rows: RowCounts::default(),
             digest: Digest::EMPTY,
             digest_total: Some(Digest::EMPTY),
+            rows_total: Some(RowCounts::default()),
             source: None,
             strand: None,
             reset: None,
@@ -146,7 +147,7 @@ impl Model {
         let adds = self.files(files, true);
         stamp.rows = RowCounts { i: adds.iter().map(|a| a.rows.unwrap()).sum(), ..RowCounts::default() };
         stamp.digest = Digest::from_u128(u128::from(self.draw()));
-        stamp.digest_total = Some(stamp.digest);
+        (stamp.digest_total, stamp.rows_total) = (Some(stamp.digest), Some(stamp.rows));
         let table = TableStamp {
             connector: stamp.connector.clone(),
             generation: stamp.generation,
@@ -173,8 +174,9 @@ impl Model {
                 let digest = Digest::from_u128(u128::from(n));
                 let rows = RowCounts { u: adds.iter().map(|a| a.rows.unwrap()).sum(), ..RowCounts::default() };
                 let digest_total = self.last.digest_total.map(|total| total.plus(digest));
+                let rows_total = self.last.rows_total.map(|total| total + rows);
                 self.ours(
-                    CommitStamp { kind: Kind::Append, to, rows, digest, digest_total, ..next },
+                    CommitStamp { kind: Kind::Append, to, rows, digest, digest_total, rows_total, ..next },
                     adds,
                     vec![],
                     None,
@@ -291,6 +293,7 @@ fn damaged(commit: &Commit, way: usize) -> Option<Commit> {
         21 => stamp.commit = "c0".into(),
         22 => stamp.digest_total = None,
         23 => stamp.rows.i += 1,
+        24 => stamp.rows_total = stamp.rows_total.map(|total| RowCounts { u: total.u + 1, ..total }),
         _ => return None,
     }
     Some(commit)
@@ -307,7 +310,7 @@ proptest! {
 
     #[test]
     fn a_commit_that_breaks_a_rule_is_found_at_its_version(
-        events in proptest::collection::vec(any_event(), 1..20), at in any::<prop::sample::Index>(), way in 0usize..24,
+        events in proptest::collection::vec(any_event(), 1..20), at in any::<prop::sample::Index>(), way in 0usize..25,
     ) {
         let mut model = Model::new();
         events.iter().for_each(|e| model.apply(e));

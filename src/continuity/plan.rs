@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::continuity::stamp::{Layout, Mode, TableStamp};
+use crate::continuity::stamp::{Layout, Mode, RowCounts, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Lost, Result};
@@ -40,6 +40,8 @@ pub struct Ours {
     pub writer: Option<String>,
     /// The digest of the generation so far; `None` when the log no longer tells.
     pub digest_total: Option<Digest>,
+    /// The rows of the generation's commits so far; `None` when the log does not tell.
+    pub rows_total: Option<RowCounts>,
     /// Why the table is not what our commits made it.
     pub drift: Option<String>,
     /// When our last commit was made, in milliseconds since 1970 UTC by its writer's clock.

@@ -117,6 +117,7 @@ mod tests {
             rows: RowCounts { i: 1, u: 4, d: 3 },
             digest: Digest::EMPTY,
             digest_total: None,
+            rows_total: None,
             source: None,
             strand: None,
             reset: None,

@@ -104,6 +104,14 @@ impl Layout {
             _ => rows.total(),
         }
     }
+
+    /// How many rows the table holds after commits with `rows` in a generation.
+    pub fn live_rows(self, rows: RowCounts) -> u64 {
+        match self {
+            Self::Changelog => rows.total(),
+            Self::Current => rows.left(),
+        }
+    }
 }
 
 /// What a commit of ours does.
@@ -155,6 +163,26 @@ impl RowCounts {
     /// All rows.
     pub fn total(self) -> u64 {
         self.i.saturating_add(self.u).saturating_add(self.d)
+    }
+
+    /// How many rows a view has that began empty and changed so.
+    pub fn left(self) -> u64 {
+        self.i.saturating_sub(self.d)
+    }
+}
+
+impl fmt::Display for RowCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} i, {} u and {} d", self.i, self.u, self.d)
+    }
+}
+
+impl std::ops::Add for RowCounts {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
     }
 }
 
@@ -217,6 +245,9 @@ pub struct CommitStamp {
     /// The digest of the generation so far; absent when the commit before it could not be read any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest_total: Option<Digest>,
+    /// The rows of the generation's commits so far; absent when the commit before does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_total: Option<RowCounts>,
     /// The position in the source's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

@@ -23,6 +23,7 @@ fn any_stamp() -> impl Strategy<Value = CommitStamp> {
         rows: RowCounts { i: contents.0[0], u: contents.0[1], d: contents.0[2] },
         digest: Digest::from_u128(contents.1),
         digest_total: contents.2.map(Digest::from_u128),
+        rows_total: contents.2.map(|_| RowCounts { i: contents.0[2], u: contents.0[1], d: contents.0[0] }),
         source: extra.0,
         strand: (contents.0[0] % 2 == 0).then(|| Strand::new(contents.0[1])),
         reset: extra.1.map(|(id, who, why)| ResetStamp { id, who, why }),

@@ -84,6 +84,7 @@ pub(super) fn connector(
         commit: config.commit,
         heartbeat: config.heartbeat,
         poll_interval,
+        reload_ratio: delta.reload_ratio,
     };
     Ok(Connector::new(settings, source, location, world.clone()))
 }

@@ -12,7 +12,7 @@ use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
-use crate::continuity::stamp::Mode;
+use crate::continuity::stamp::{Mode, RowCounts};
 use crate::egress::Book;
 use crate::error::Error;
 use crate::quantity::duration;
@@ -206,6 +206,11 @@ pub struct ConnectorReport {
     pub cutover: Option<u64>,
     /// The table's last step, or the one that the client has said to have.
     pub last_step: Option<u64>,
+    /// How many rows the table has; absent where its commits do not tell.
+    pub table_rows: Option<u64>,
+    /// How many rows the view has at that step, by the inserts and deletes in the table: too many where a source calls updates
+    /// inserts.
+    pub current_rows: Option<u64>,
     /// The last step that the source has, as far as it is known.
     pub source_step: Option<u64>,
     /// How many steps that is behind, where steps are counted: of a table of a PostgreSQL database, whose steps are positions in the
@@ -342,6 +347,8 @@ impl ConnectorReport {
             generation: status.generation.map(|g| g.get()),
             cutover: status.cutover.map(Step::get),
             last_step: status.last_step.map(Step::get),
+            table_rows: config.delta().zip(status.rows_total).map(|(delta, total)| delta.layout.live_rows(total)),
+            current_rows: status.rows_total.filter(|_| config.mode != Mode::Follow).map(RowCounts::left),
             source_step: source_step.map(Step::get),
             lag_steps,
             lag_seconds: distance.map(|_| behind.as_secs_f64()),
@@ -423,6 +430,8 @@ impl ConnectorReport {
             generation: None,
             cutover: None,
             last_step: None,
+            table_rows: None,
+            current_rows: None,
             source_step: None,
             lag_steps: None,
             lag_seconds: None,

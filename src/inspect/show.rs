@@ -4,7 +4,7 @@ use futures::StreamExt;
 
 use super::{contiguous, listing};
 use crate::continuity::plan::Standing;
-use crate::continuity::stamp::{CommitStamp, Kind, TableStamp};
+use crate::continuity::stamp::{CommitStamp, Kind, RowCounts, TableStamp};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ pub struct Shown {
     pub epoch: Epoch,
     /// The digest of the generation at that version, where the log tells.
     pub digest_total: Option<Digest>,
+    /// The rows of the generation's commits up to that version, where the log tells.
+    pub rows_total: Option<RowCounts>,
     /// Why the table is not what our commits made it.
     pub drift: Option<String>,
 }
@@ -52,6 +54,7 @@ pub async fn show(log: &Log, at_step: Option<Step>) -> Result<Shown> {
         before: None,
         epoch: ours.epoch,
         digest_total: ours.digest_total,
+        rows_total: ours.rows_total,
         drift: ours.drift,
         table,
     };
@@ -86,5 +89,6 @@ impl Shown {
         self.version = version;
         self.last_step = stamp.to;
         self.digest_total = stamp.digest_total;
+        self.rows_total = stamp.rows_total;
     }
 }

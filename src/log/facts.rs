@@ -320,7 +320,8 @@ impl Log {
             strand: last.as_ref().and_then(|l| l.strand),
             epoch,
             writer: last.as_ref().filter(|l| l.epoch == epoch).map(|l| l.writer.clone()),
-            digest_total: last.and_then(|l| l.digest_total),
+            digest_total: last.as_ref().and_then(|l| l.digest_total),
+            rows_total: last.and_then(|l| l.rows_total),
             drift,
             last_millis: since.iter().rev().find(|c| c.stamp().is_some()).and_then(|c| c.millis),
         })

@@ -233,6 +233,7 @@ fn standing(salvage: &Salvage, metadata: Option<&Metadata>, floor: &Floor) -> St
         epoch: floor.epoch.unwrap_or(Epoch::FIRST),
         writer: None,
         digest_total: None,
+        rows_total: None,
         drift: Some("the table's log does not load".to_string()),
         last_millis: salvage.last_millis,
         stamp,

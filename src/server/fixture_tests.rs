@@ -69,6 +69,7 @@ pub(super) fn connector(name: &str, mode: Mode, home: &Path) -> ConnectorConfig 
             uri: home.join(name).display().to_string(),
             layout: Layout::Changelog,
             compaction: true,
+            reload_ratio: None,
             compression: Compression::Snappy,
             target_file_size: 128 << 20,
             partition_by: None,

@@ -97,6 +97,8 @@ struct Connectors {
     cutover_step: Gauges,
     last_step: Gauges,
     committed_step: Gauges,
+    table_rows: Gauges,
+    current_rows: Gauges,
     lag_steps: Gauges,
     lag_seconds: Gauges,
     snapshot_rows_written: Gauges,
@@ -128,6 +130,8 @@ impl Connectors {
         let last_step = gauge("last_step", "The last step that the source has");
         let committed_step =
             gauge("committed_step", "The last step that the table has, or that the client has said to have");
+        let table_rows = gauge("table_rows", "Rows that the table has");
+        let current_rows = gauge("current_rows", "Rows that the view has at the table's last step");
         let lag_steps = gauge("lag_steps", "How many steps table or client are behind the source");
         let lag_seconds = gauge("lag_seconds", "For how long they have been behind it");
         let snapshot_rows_written =
@@ -147,6 +151,8 @@ impl Connectors {
             cutover_step,
             last_step,
             committed_step,
+            table_rows,
+            current_rows,
             lag_steps,
             lag_seconds,
             snapshot_rows_written,
@@ -195,6 +201,8 @@ impl Connectors {
         set_number(&self.cutover_step, report.cutover);
         set_number(&self.last_step, report.source_step);
         set_number(&self.committed_step, report.last_step);
+        set_number(&self.table_rows, report.table_rows);
+        set_number(&self.current_rows, report.current_rows);
         set_number(&self.lag_steps, report.lag_steps);
         if let Some(seconds) = report.lag_seconds {
             set(&self.lag_seconds, seconds);
@@ -343,5 +351,6 @@ fn trigger(trigger: Trigger) -> &'static str {
         Trigger::Asked => "asked",
         Trigger::ContinuityLost => "continuity_lost",
         Trigger::SchemaChange => "schema_change",
+        Trigger::ReloadRatio => "reload_ratio",
     }
 }

@@ -104,6 +104,7 @@ impl Adoption {
             rows: RowCounts::default(),
             digest: Digest::EMPTY,
             digest_total: ours.digest_total,
+            rows_total: ours.rows_total,
             source: None,
             strand: ours.strand,
             reset: None,

@@ -11,6 +11,7 @@ use object_store::{Error as StoreError, ObjectStoreExt};
 use super::compaction::Compaction;
 use super::current::CurrentRows;
 use super::maintenance::Maintenance;
+use super::small_files::SmallFiles;
 use super::{Progress, SinkSettings, Stage, Tally};
 use crate::clock::World;
 use crate::continuity::plan::{Identity, Ours, Standing};
@@ -40,6 +41,8 @@ pub(super) struct Core {
     pub(super) maintenance: Maintenance,
     /// The rows of a table of layout `current`, once they were looked for.
     pub(super) current: Option<CurrentRows>,
+    /// The small files of a table of layout `changelog`, once they were looked at.
+    pub(super) small_files: SmallFiles,
     pub(super) compaction: Compaction,
     /// Commits of others that came first, one after another.
     conflicts: u32,
@@ -72,6 +75,7 @@ impl Core {
             tally: Arc::default(),
             maintenance,
             current: None,
+            small_files: SmallFiles::default(),
             compaction: Compaction::default(),
             conflicts: 0,
             unresolved: None,
@@ -109,6 +113,7 @@ impl Core {
         if let Some(rows) = &mut self.current {
             rows.doubt();
         }
+        self.small_files.doubt();
         self.maintenance.take_ended(&mut self.facts);
         Ok(())
     }
@@ -151,11 +156,9 @@ impl Core {
                 self.conflicts = 0;
                 self.tally.committed(&proposal, self.world.clock.boot().saturating_sub(since));
                 self.advance(&proposal);
-                if let Some(rows) = &mut self.current
-                    && proposal.adds.is_empty()
-                    && proposal.removes.is_empty()
-                {
-                    rows.stay(entry.version());
+                if proposal.adds.is_empty() && proposal.removes.is_empty() {
+                    self.small_files.stay(entry.version());
+                    self.current.iter_mut().for_each(|rows| rows.stay(entry.version()));
                 }
                 Ok(Some(entry.version()))
             }
@@ -196,6 +199,7 @@ impl Core {
             epoch: stamp.epoch,
             writer: Some(stamp.writer.clone()),
             digest_total: stamp.digest_total,
+            rows_total: stamp.rows_total,
             drift: drift.filter(|_| stamp.kind != Kind::Reload),
             last_millis: Some(self.world.clock.unix_millis()),
         }));

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   append ── enough small files? ── spawn ──► read what is left of them ─► one new file
-//!                 ▲                                                             │
-//!                 └──────── behind a later append: are they live still? ◄───────┘
-//!                           rows deleted since become the new file's vector; one maintenance commit
+//!     │           ▲                                                             │
+//!     │           └──────── behind a later append: are they live still? ◄───────┘
+//!     │                     rows deleted since become the new file's vector; one maintenance commit
+//!     └────── are they known? ── spawn ──► look at them, once: layout `changelog` alone does not know its files
 //! ```
 //!
 //! A step never waits for it, and it never loses to one: whatever steps deleted meanwhile is deleted in the new file too.
@@ -23,8 +24,8 @@ use crate::continuity::stamp::{CommitStamp, FILE_PREFIX, Kind, Layout};
 use crate::data_file;
 use crate::error::{Error, Result};
 use crate::files::{DataFile, FileSettings, FileWriter};
-use crate::key_index::{Edit, RowRuns};
-use crate::log::{AddAction, LiveFile, Proposal, RowSet, Vectors};
+use crate::key_index::{Edit, RowRuns, Tally};
+use crate::log::{AddAction, LiveFile, Log, Proposal, RowSet, Vectors};
 
 /// So many files of about the same size are joined.
 const FAN_IN: usize = 16;
@@ -39,19 +40,29 @@ const SMALLEST_WORN: u64 = SMALLEST * GROWTH;
 const LOOK_EVERY: usize = 8;
 /// The most files that are read at once.
 const MOST_FILES: usize = 1000;
+/// Whoever closes a sink waits no longer for what is under way.
+const CLOSE: Duration = Duration::from_secs(60);
 /// After a failure nothing is joined for so long.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The one that is under way, and when the next may begin.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
-    task: Option<JoinHandle<Result<Joined>>>,
+    task: Option<JoinHandle<Result<Done>>>,
     /// What came of the last one, until a commit takes it.
-    ended: Option<Result<Joined>>,
-    /// Commits since it was looked whether there is something to join.
-    commits: usize,
+    ended: Option<Result<Done>>,
+    /// Commits until it is looked whether there is something to join.
+    left: usize,
     /// By the boot clock.
     not_before: Duration,
+}
+
+/// What is done beside the commits.
+#[derive(Debug)]
+enum Done {
+    /// The live files of a changelog.
+    Looked(Vec<LiveFile>),
+    Joined(Box<Joined>),
 }
 
 /// A file to be joined, as it was.
@@ -125,33 +136,34 @@ impl Compaction {
         self.ended = None;
     }
 
-    fn take_ended(&mut self) -> Option<Result<Joined>> {
+    fn take_ended(&mut self) -> Option<Result<Done>> {
         if let Some(ended) = self.task.as_mut().and_then(FutureExt::now_or_never) {
             (self.task, self.ended) = (None, Some(flat(ended)));
         }
         self.ended.take()
     }
 
-    /// Waits until what is under way has ended; the next commit takes what came of it.
-    pub(super) async fn rest(&mut self) {
-        if let Some(task) = &mut self.task {
-            let ended = task.await;
-            (self.task, self.ended) = (None, Some(flat(ended)));
-        }
+    /// Waits until what is under way has ended, and says whether something was; the next commit takes what came of it.
+    pub(super) async fn rest(&mut self) -> bool {
+        let Some(task) = &mut self.task else { return self.ended.is_some() };
+        let ended = task.await;
+        (self.task, self.ended) = (None, Some(flat(ended)));
+        true
     }
 
-    /// Whether it is time to look for something to join.
+    /// Whether it is time to look for something to join. A process that ends soon would never do it: the first commit is
+    /// one.
     fn is_due(&mut self, boot: Duration) -> bool {
-        self.commits += 1;
-        let is_due = self.commits >= LOOK_EVERY && self.task.is_none() && boot >= self.not_before;
+        self.left = self.left.saturating_sub(1);
+        let is_due = self.left == 0 && self.task.is_none() && boot >= self.not_before;
         if is_due {
-            self.commits = 0;
+            self.left = LOOK_EVERY;
         }
         is_due
     }
 }
 
-fn flat(ended: Result<Result<Joined>, JoinError>) -> Result<Joined> {
+fn flat(ended: Result<Result<Done>, JoinError>) -> Result<Done> {
     ended.unwrap_or_else(|e| Err(Error::internal("joining files ended early").with_source(e)))
 }
 
@@ -164,29 +176,61 @@ impl Drop for Compaction {
 impl Core {
     /// Behind a commit of rows: puts what was joined in the place of its files, or begins with others.
     pub(super) async fn compact(&mut self, claim: &Claim) {
-        if !self.settings.compaction || self.identity.layout != Layout::Current || self.log.tracks_rows(&self.facts) {
-            return;
+        if !self.settings.compaction || self.log.tracks_rows(&self.facts) {
+            return self.compaction.stop();
         }
+        let boot = self.world.clock.boot();
+        let mut is_looked = false;
         let done = match self.compaction.take_ended() {
-            Some(Ok(joined)) => self.put_joined(joined, claim).await,
+            Some(Ok(Done::Joined(joined))) => self.put_joined(*joined, claim).await,
+            Some(Ok(Done::Looked(files))) => {
+                self.small_files.looked(files, self.settings.files.target_file_size);
+                is_looked = true;
+                Ok(())
+            }
             Some(Err(error)) => Err(error),
             None => Ok(()),
         };
         if let Err(error) = done {
             tracing::warn!(event = "compaction_failed", error = %crate::error::with_causes(&error), "small files stay as they are for now");
-            self.compaction.not_before = self.world.clock.boot() + PAUSE;
+            self.compaction.not_before = boot + PAUSE;
         }
-        if self.compaction.is_due(self.world.clock.boot()) {
+        if self.compaction.is_due(boot) || is_looked {
             self.begin_to_join();
         }
     }
 
+    /// Puts what is under way, until nothing is left to be joined, but not for ever.
+    pub(super) async fn close_compaction(&mut self, claim: &Claim) {
+        let late = self.world.clock.deadline(CLOSE);
+        let last = async {
+            while self.compaction.rest().await {
+                self.compact(claim).await;
+            }
+        };
+        tokio::select! {
+            () = last => {}
+            () = late => tracing::warn!(event = "compaction_late", "small files stay as they are: joining them took longer than {CLOSE:?}"),
+        }
+    }
+
+    /// The files at the head by their numbers, where they are known.
+    fn known_files(&self) -> Option<&BTreeMap<u32, RowFile>> {
+        match self.identity.layout {
+            Layout::Changelog => self.small_files.at(self.facts.version),
+            Layout::Current => {
+                let rows = self.current.as_ref().filter(|rows| rows.is_at(self.facts.version))?;
+                Some(rows.files.all())
+            }
+        }
+    }
+
     fn begin_to_join(&mut self) {
-        let Some(rows) = self.current.as_ref().filter(|rows| rows.is_at(self.facts.version)) else { return };
+        let Some(known) = self.known_files() else { return self.begin_to_look() };
         let mut partitions: BTreeMap<_, Vec<Candidate>> = BTreeMap::new();
-        for (number, file) in rows.files.iter() {
-            let candidate =
-                Candidate { number, size: file.live.size.unsigned_abs(), rows: file.rows.len(), left: file.left() };
+        for (number, file) in known {
+            let (number, size, rows) = (*number, file.live.size.unsigned_abs(), file.rows.len());
+            let candidate = Candidate { number, size, rows, left: file.left() };
             partitions.entry(&file.live.partition_values).or_default().push(candidate);
         }
         let target = self.settings.files.target_file_size;
@@ -194,10 +238,8 @@ impl Core {
         else {
             return;
         };
-        let inputs: Vec<Input> = chosen
-            .into_iter()
-            .filter_map(|number| Some(Input { number, file: rows.files.get(number)?.clone() }))
-            .collect();
+        let inputs: Vec<Input> =
+            chosen.into_iter().filter_map(|number| Some(Input { number, file: known.get(&number)?.clone() })).collect();
         let begun = self.world.clock.boot();
         let prepared =
             Reading::of_table(&self.log, &self.facts).and_then(|from| Ok((self.joined_file_writer(&from)?, from)));
@@ -205,6 +247,13 @@ impl Core {
             Ok((writer, from)) => self.compaction.task = Some(tokio::spawn(join(inputs, from, writer, begun))),
             Err(error) => tracing::warn!(event = "compaction_failed", error = %error, "small files stay as they are"),
         }
+    }
+
+    /// Layout `current` matches its index with the files instead, before the next step.
+    fn begin_to_look(&mut self) {
+        let Some(version) = self.facts.version.filter(|_| self.identity.layout == Layout::Changelog) else { return };
+        self.small_files.begin_look(version);
+        self.compaction.task = Some(tokio::spawn(look(self.log.clone(), version)));
     }
 
     /// A writer of one file, whatever its size.
@@ -223,32 +272,34 @@ impl Core {
     /// them meanwhile.
     async fn put_joined(&mut self, joined: Joined, claim: &Claim) -> Result<()> {
         let Joined { inputs, output, begun } = joined;
-        let (Some(rows), Some(ours)) = (&self.current, self.facts.ours()) else { return Ok(()) };
-        if !rows.is_at(self.facts.version) || !self.is_safe_since(begun) {
+        let (Some(known), Some(ours)) = (self.known_files(), self.facts.ours()) else { return Ok(()) };
+        if !self.is_safe_since(begun) {
             return Ok(());
         }
         // One that is gone has no row left, or others moved them: none of them lives in the new file.
-        let now = inputs.iter().map(|input| rows.files.get(input.number));
+        let now = inputs.iter().map(|input| known.get(&input.number));
         let now: Vec<Option<&RowFile>> =
             now.zip(&inputs).map(|(file, input)| file.filter(|file| file.live.path == input.file.live.path)).collect();
         if now.iter().all(Option::is_none) {
             return Ok(());
         }
         let mut files: BTreeMap<u32, Option<RowFile>> = inputs.iter().map(|input| (input.number, None)).collect();
-        let mut tally = rows.index.tally();
+        let tally = self.current.as_ref().map(|rows| rows.index.tally());
+        let number = tally.map_or(self.small_files.next(), |tally| tally.next_file);
         let mut vectors = Vectors::new(&self.world.ids.draw())?;
         let mut adds = Vec::new();
         if let Some(output) = &output {
             let mut file = RowFile::new(output, 0);
-            file.rows = RowRuns::join(inputs.iter().flat_map(|input| input.file.rows.without(&input.file.deleted)));
+            if tally.is_some() {
+                file.rows = RowRuns::join(inputs.iter().flat_map(|input| input.file.rows.without(&input.file.deleted)));
+            }
             let deleted = deleted_since(&inputs, &now);
             if deleted.len() < file.rows.len() {
                 if !deleted.is_empty() {
                     file.delete(deleted, &mut vectors)?;
                 }
                 adds.push(AddAction { data_change: false, again: None, ..file.add()? });
-                files.insert(tally.next_file, Some(file));
-                tally.next_file += 1;
+                files.insert(number, Some(file));
             }
         }
         let removes: Vec<LiveFile> = now.iter().flatten().map(|file| file.live.clone()).collect();
@@ -258,17 +309,24 @@ impl Core {
             to: ours.last_step,
             strand: ours.strand,
             digest_total: ours.digest_total,
+            rows_total: ours.rows_total,
             ..self.stamp(claim, ours.generation)
         };
-        let marks = files.iter().map(|(number, file)| (*number, file.as_ref().map(RowFile::indexed))).collect();
-        let edit = Edit { files: marks, tally, ..Edit::default() };
         vectors.put(&self.log).await?;
         let many = removes.len();
         let layout = self.identity.layout;
         let proposal = Proposal { stamp, layout, claims: false, protocol: None, metadata: None, adds, removes };
         if let Some(version) = self.commit(proposal).await? {
             tracing::info!(event = "files_joined", version, files = many, "small files were joined");
-            self.replaced(Replacement { edit, files }, version).await;
+            match tally {
+                None => self.small_files.joined(files, version, self.settings.files.target_file_size),
+                Some(tally) => {
+                    let tally = Tally { next_file: number + 1, ..tally };
+                    let marks = files.iter().map(|(number, file)| (*number, file.as_ref().map(RowFile::indexed)));
+                    let edit = Edit { files: marks.collect(), tally, ..Edit::default() };
+                    self.replaced(Replacement { edit, files }, version).await;
+                }
+            }
         }
         Ok(())
     }
@@ -290,7 +348,11 @@ fn deleted_since(inputs: &[Input], now: &[Option<&RowFile>]) -> RowSet {
     deleted
 }
 
-async fn join(inputs: Vec<Input>, from: Reading, mut writer: FileWriter, begun: Duration) -> Result<Joined> {
+async fn look(log: Log, version: u64) -> Result<Done> {
+    log.live_files_at(version).await.map(Done::Looked)
+}
+
+async fn join(inputs: Vec<Input>, from: Reading, mut writer: FileWriter, begun: Duration) -> Result<Done> {
     let files = inputs.iter().map(|input| (input.file.live.clone(), input.file.deleted.clone())).collect();
     let mut rows = data_file::read_live(&from.origin, files, &from.columns);
     while let Some(batch) = rows.try_next().await? {
@@ -305,7 +367,7 @@ async fn join(inputs: Vec<Input>, from: Reading, mut writer: FileWriter, begun: 
             written.rows
         )));
     }
-    Ok(Joined { inputs, output: written.files.pop(), begun })
+    Ok(Done::Joined(Box::new(Joined { inputs, output: written.files.pop(), begun })))
 }
 
 #[cfg(test)]

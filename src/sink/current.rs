@@ -171,9 +171,13 @@ impl Core {
         Err(Error::unavailable("the snapshot's files read back otherwise than they were written; take it again"))
     }
 
-    /// Takes the rows of a load that was committed as `version`.
-    pub(super) fn loaded(&mut self, mut rows: CurrentRows, version: u64) {
+    /// Takes the files of a load that was committed as `version`, and its rows where the layout knows them.
+    pub(super) fn loaded(&mut self, rows: Option<CurrentRows>, written: &Written, version: u64) {
         self.compaction.stop();
+        let Some(mut rows) = rows else {
+            self.current = None;
+            return self.small_files.loaded(&written.files, version, self.settings.files.target_file_size);
+        };
         rows.version = self.known_at(version);
         if let Some(home) = &self.settings.key_index
             && let Err(error) = KeyIndex::keep_only(home, &rows.load)
@@ -181,6 +185,11 @@ impl Core {
             tracing::warn!(event = "key_index_left", error = %error, "the key index of an older load stays where it is");
         }
         self.current = Some(rows);
+    }
+
+    /// Takes the files that an append to a changelog, committed as `version`, added.
+    pub(super) fn appended(&mut self, written: &Written, version: u64) {
+        self.small_files.appended(&written.files, version, self.settings.files.target_file_size);
     }
 
     /// Takes the rows that an append, committed as `version`, leaves. The index of a step that is in the table never fails it:

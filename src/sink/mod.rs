@@ -19,6 +19,7 @@ mod rebuild;
 mod replace;
 mod row_files;
 mod rows;
+mod small_files;
 mod tally;
 
 use std::collections::BTreeMap;
@@ -74,8 +75,7 @@ pub struct SinkSettings {
     pub partition_by: Option<Vec<String>>,
     /// Table properties to set where a table does not have them.
     pub properties: BTreeMap<String, String>,
-    /// Whether small files, and files of which many rows are deleted, are joined beside the commits; in layout `current`, where
-    /// each step would leave one more.
+    /// Whether small files, and files of which many rows are deleted, are joined beside the commits.
     pub compaction: bool,
     /// The directory that is this connector's alone, where a table of layout `current` keeps the index of its keys; it is made
     /// when it is needed, and made again from the table when it is lost. `None`: the index is held in memory.
@@ -226,6 +226,7 @@ impl Target {
                     to: ours.last_step,
                     strand: ours.strand,
                     digest_total: ours.digest_total,
+                    rows_total: ours.rows_total,
                     ..core.stamp(&claim, ours.generation)
                 },
                 layout: core.identity.layout,
@@ -376,6 +377,7 @@ impl Sink {
                 rows: files.counts,
                 digest: files.digest,
                 digest_total: ours.digest_total.map(|total| total.plus(files.digest)),
+                rows_total: ours.rows_total.map(|total| total + files.counts),
                 source: changes.position().map(str::to_string),
                 strand: self.core.settings.strands.at(planned.to()),
                 ..self.core.stamp(&self.claim, ours.generation)
@@ -385,10 +387,11 @@ impl Sink {
             let protocol = protocol.flatten();
             let proposal = Proposal { stamp, layout, claims: false, protocol, metadata, adds, removes };
             if let Some(version) = self.core.commit(proposal).await? {
-                if let Some(replacement) = files.replacement {
-                    self.core.replaced(replacement, version).await;
-                    Box::pin(self.core.compact(&self.claim)).await;
+                match files.replacement {
+                    Some(replacement) => self.core.replaced(replacement, version).await,
+                    None => self.core.appended(&files.written, version),
                 }
+                Box::pin(self.core.compact(&self.claim)).await;
                 self.committed(Kind::Append);
                 return Ok(Applied::Committed { version, rows: files.written.rows, bytes: files.written.bytes });
             }
@@ -433,9 +436,10 @@ impl Sink {
         self.core.maintenance.rest(&mut self.core.facts).await;
     }
 
-    /// Gives the sink back once the maintenance under way has ended, or has taken a minute more. A sink that is dropped
-    /// instead leaves it where it is.
+    /// Gives the sink back once small files are joined and the maintenance under way has ended, or each has taken a minute
+    /// more. A sink that is dropped instead leaves both where they are.
     pub async fn close(mut self) {
+        Box::pin(self.core.close_compaction(&self.claim)).await;
         self.core.maintenance.close(&mut self.core.facts).await;
     }
 
@@ -505,9 +509,7 @@ impl Sink {
             self.core.progress.commits();
             if let Some(version) = self.core.commit(proposal).await? {
                 self.claim = reload.claim;
-                if let Some(rows) = indexed.take() {
-                    self.core.loaded(rows, version);
-                }
+                self.core.loaded(indexed.take(), &written, version);
                 self.core.step_over(version).await?;
                 if claim.is_some() {
                     self.committed(Kind::Reload);
@@ -587,6 +589,7 @@ impl Core {
             rows: RowCounts::default(),
             digest: Digest::EMPTY,
             digest_total: None,
+            rows_total: None,
             source: None,
             strand: None,
             reset: None,

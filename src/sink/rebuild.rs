@@ -247,13 +247,15 @@ impl Core {
         let (schema, properties) = (self.table_schema(), &self.settings.properties);
         let (metadata, protocol) =
             self.log.reloaded(&self.facts, &schema, reload.columns, &table, reload.partition_by, properties)?;
+        let rows = RowCounts { i: written.rows, ..RowCounts::default() };
         let stamp = CommitStamp {
             kind: Kind::Reload,
             commit: reload.request.commit.clone(),
             to: reload.request.cutover,
-            rows: RowCounts { i: written.rows, ..RowCounts::default() },
+            rows,
             digest: written.digest,
             digest_total: Some(written.digest),
+            rows_total: Some(rows),
             source: Some(reload.position.to_string()),
             strand: self.settings.strands.at(reload.request.cutover),
             reset: reload.reset.cloned(),

@@ -40,6 +40,11 @@ impl RowFile {
         Self { live, stats: Some(file.stats.as_str().into()), rows, deleted: RowSet::new() }
     }
 
+    /// A live file whose `rows` have no numbers, and are all live.
+    pub(super) fn whole(live: LiveFile, rows: u64) -> Self {
+        Self { live, stats: None, rows: RowRuns::of(0..rows), deleted: RowSet::new() }
+    }
+
     pub(super) fn indexed(&self) -> IndexedFile {
         IndexedFile { path: self.live.path.clone(), vector: self.live.id().vector, rows: self.rows.clone() }
     }
@@ -121,6 +126,11 @@ impl RowFiles {
                 }
             }
         }
+    }
+
+    /// All of them by their numbers.
+    pub(super) fn all(&self) -> &BTreeMap<u32, RowFile> {
+        &self.files
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&RowFile> {

@@ -55,6 +55,7 @@ impl Delivery {
             commit: CommitBounds::default(),
             heartbeat: self.heartbeat,
             poll_interval: Duration::from_secs(1),
+            reload_ratio: None,
         };
         let location = Location::on(Arc::clone(&self.store));
         // Each run is a process of its own, with ids of its own.

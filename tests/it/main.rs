@@ -8,6 +8,7 @@ mod ambiguity;
 mod changes;
 mod check;
 mod cli;
+mod compaction;
 mod connector;
 mod crashes;
 mod current;

@@ -94,6 +94,7 @@ impl Delivery {
             commit: CommitBounds::default(),
             heartbeat: None,
             poll_interval: Duration::from_secs(1),
+            reload_ratio: None,
         };
         self.runs.set(self.runs.get() + 1);
         let run = self.runs.get();

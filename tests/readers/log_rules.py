@@ -47,6 +47,7 @@ class Check:
         self.writers = {}  # epoch -> writer
         self.stamp = None  # our last commit's
         self.total = None  # the generation's digest so far, where it is known
+        self.counted = None  # the rows of its commits so far, where they are known
         self.properties = {}
         self.metadata = None
         self.commits = 0
@@ -212,6 +213,12 @@ class Check:
         if expected is not None and (total is None or int(total, 16) != expected):
             self.problem(version, f"R2: digest_total is {total}, expected {expected:032x}")
         self.total = None if total is None else int(total, 16)
+        counted = stamp["rows"] if kind == "reload" else self.counted and {
+            op: self.counted[op] + stamp["rows"][op] for op in "iud"
+        }
+        if counted and stamp.get("rows_total") not in (None, counted):
+            self.problem(version, f"R2: rows_total is {stamp['rows_total']}, expected {counted}")
+        self.counted = stamp.get("rows_total")
         if kind in ("mark", "maintenance") and own:
             self.problem(version, f"R2: a {kind} has the digest {stamp['digest']}")
 

@@ -186,6 +186,7 @@ impl Bench {
             commit: CommitBounds { max_interval: self.max_interval, ..CommitBounds::default() },
             heartbeat: None,
             poll_interval: Duration::from_secs(1),
+            reload_ratio: None,
         };
         let (feed, clock) = (Arc::clone(&self.feed), Arc::clone(&self.clock));
         let source = Box::new(Scripted { feed, clock, key: ["id".into()] });

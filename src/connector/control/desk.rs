@@ -146,6 +146,7 @@ impl Desk {
                 self.is_stopping = true;
                 return Break(());
             }
+            Command::Propose { who, why } => return self.propose(who, why),
             Command::Grant { why, reply } => respond(reply, self.grant(why)),
             Command::Granted { id, reloaded, reply } => {
                 let told = self.granted(id, reloaded);
@@ -362,6 +363,22 @@ impl Desk {
         self.record_if(self.journal.book().is_paused(), Event::Resumed { who: cut(who) })?;
         self.end = None;
         Ok(())
+    }
+
+    /// Takes a reset that the connector itself proposes, unless another is under way or none may begin yet.
+    fn propose(&mut self, who: String, why: String) -> ControlFlow<()> {
+        let is_free = self.journal.book().unfinished().is_none() && self.no_snapshot.is_none();
+        let now = self.journal.now();
+        if !is_free || self.automatic(now) != Permit::Go {
+            return Continue(());
+        }
+        match self.begin(Trigger::ReloadRatio, who, why) {
+            Ok(_) => Break(()),
+            Err(error) => {
+                tracing::warn!(event = "journal_failed", error = %error, "a reset that nobody asked for is not begun");
+                Continue(())
+            }
+        }
     }
 
     /// Whether the connector may reload its table because its view has other columns.

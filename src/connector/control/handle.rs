@@ -179,6 +179,11 @@ pub(in crate::connector) enum Command {
         reply: Reply<()>,
     },
     Stop,
+    /// The connector itself proposes a reset.
+    Propose {
+        who: String,
+        why: String,
+    },
     /// The connector itself asks whether it may reload a table because its view has other columns.
     Grant {
         why: String,

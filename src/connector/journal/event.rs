@@ -23,6 +23,8 @@ pub enum Trigger {
     ContinuityLost,
     /// The view's columns changed, and `schema_change` is `reload`.
     SchemaChange,
+    /// The table had more rows for each of the view's than `reload_ratio`.
+    ReloadRatio,
 }
 
 /// What an open breaker means to a reset that somebody asks for.

@@ -3,7 +3,7 @@
 use crate::continuity::finding::Rule;
 use crate::continuity::foreign::difference;
 use crate::continuity::history::History;
-use crate::continuity::stamp::TableStamp;
+use crate::continuity::stamp::{Layout, TableStamp};
 use crate::log::Replayed;
 
 /// Holds a replay at the head against the history.
@@ -40,5 +40,17 @@ pub(super) fn check(history: &mut History, replayed: &Replayed, head: u64) {
         }
         Ok(None) => history.find(head, Rule::Drift, "the table's properties of ours are gone"),
         Err(e) => history.find(head, Rule::Drift, e.message().to_string()),
+    }
+}
+
+/// Holds the rows of the live files against those of the commits; what is wrong with a commit or a file is named already.
+pub(super) fn count(history: &mut History, layout: Layout, head: u64) {
+    let Some(total) = history.last().and_then(|last| last.stamp.rows_total) else { return };
+    let Some(live) = history.live().filter(|_| history.findings().is_empty()) else { return };
+    // Others may write files that do not tell.
+    let Some(found) = live.values().map(|file| file.rows).sum::<Option<u64>>() else { return };
+    let expected = layout.live_rows(total);
+    if found != expected {
+        history.find(head, Rule::Files, format!("the live files have {found} rows, the commits add up to {expected}"));
     }
 }

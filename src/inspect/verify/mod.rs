@@ -112,8 +112,8 @@ async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<
     let replayed = loaded(log.replay(Some(head)).await)?;
     let mut history = begin(log, since, start).await?;
     let stamp = replayed.as_ref().ok().and_then(|r| TableStamp::decode(&r.metadata.configuration).ok().flatten());
-    if let Some(stamp) = stamp {
-        history.know_layout(&stamp);
+    if let Some(stamp) = &stamp {
+        history.know_layout(stamp);
     }
     let damage = checkpoints::check(log, &listing, &mut history).await?;
     missing_entries(&mut history, &listing, start, head);
@@ -134,6 +134,9 @@ async fn checked(log: &Log, since_version: Option<u64>, depth: Depth) -> Result<
         head::check(&mut history, replayed, head);
         if let Some(found) = files::check(log, &mut history, replayed.version, since == 0).await? {
             live_files = found;
+        }
+        if let Some(stamp) = &stamp {
+            head::count(&mut history, stamp.layout, head);
         }
         if depth == Depth::Rows && is_ours(replayed) {
             checkpoints::compare(log, &listing, &sound, &mut history).await?;

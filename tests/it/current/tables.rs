@@ -117,9 +117,14 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Self {
+        Self::of(Layout::Current)
+    }
+
+    /// The same with another layout.
+    pub(crate) fn of(layout: Layout) -> Self {
         let home = TempDir::new().unwrap();
         let mut settings = SinkSettings::new("p/v/c", "source-1");
-        settings.layout = Layout::Current;
+        settings.layout = layout;
         settings.key_index = Some(home.path().join("keys"));
         Self { home, settings }
     }
@@ -155,14 +160,18 @@ impl Table {
         verify_deep(&self.log(), None).await.unwrap()
     }
 
+    /// How many rows the view had at a step, and their digest, by `cutover state`.
+    pub(crate) async fn state_at(&self, at: Option<u64>) -> (usize, Digest) {
+        let found: Vec<RecordBatch> = state(&self.log(), at.map(step)).await.unwrap().rows.try_collect().await.unwrap();
+        let sum = found.iter().map(|rows| Digest::of(rows).unwrap()).sum();
+        (found.iter().map(RecordBatch::num_rows).sum(), sum)
+    }
+
     /// The table is healthy to the cell, and holds the rows of `model`.
     pub(crate) async fn holds(&self, model: &Model, seed: u64) {
         let report = self.verified().await;
         assert_eq!(report.verdict, Verdict::Healthy, "{:?}; seed {seed}", report.findings);
-        let found: Vec<RecordBatch> = state(&self.log(), None).await.unwrap().rows.try_collect().await.unwrap();
-        let sum: Digest = found.iter().map(|rows| Digest::of(rows).unwrap()).sum();
-        let count: usize = found.iter().map(RecordBatch::num_rows).sum();
-        assert_eq!((count, sum), (model.len(), digest(model)), "rows and digest; seed {seed}");
+        assert_eq!(self.state_at(None).await, (model.len(), digest(model)), "rows and digest; seed {seed}");
     }
 }
 

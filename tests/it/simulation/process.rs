@@ -243,6 +243,7 @@ impl Stage {
             commit,
             heartbeat: self.heartbeat,
             poll_interval: Duration::from_secs(1),
+            reload_ratio: None,
         };
         Connector::new(settings, Box::new(source), location, world)
     }
