@@ -50,7 +50,7 @@ pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
 pub use rebuild::{Floor, Wreck};
 pub use vector::RowSet;
-pub(crate) use vector::{Vectors, object_of_id};
+pub(crate) use vector::Vectors;
 pub use withdraw::Before;
 
 use std::sync::Arc;

@@ -63,7 +63,15 @@ impl Log {
     /// The bytes of the file of this path, relative to the table's root.
     pub(super) async fn bytes_of(&self, path: &Path) -> Result<Bytes> {
         let failed = |e| store_error(format!("the file {path} cannot be read"), e);
-        self.store().get(path).await.map_err(failed)?.bytes().await.map_err(failed)
+        let object = self.store().get(path).await.map_err(failed)?;
+        let size = object.meta.size;
+        let bytes = object.bytes().await.map_err(failed)?;
+        // An answer that ends early would be taken for a file that does.
+        if bytes.len() as u64 != size {
+            let read = bytes.len();
+            return Err(Error::unavailable(format!("of the file {path} {read} of {size} bytes were read")));
+        }
+        Ok(bytes)
     }
 
     /// The bytes of the entry `version`; `None` when it is not there.

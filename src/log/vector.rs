@@ -13,7 +13,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{LiveFile, Log};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::store_error;
 
 /// Places of rows in a data file, counted from 0.
@@ -110,12 +110,6 @@ impl Descriptor {
     }
 }
 
-/// The object that holds the vector with this unique id, where one of the table's does.
-pub(crate) fn object_of_id(id: &str) -> Option<Path> {
-    let place = id.strip_prefix('u')?;
-    object(place.rsplit_once('@').map_or(place, |(place, _)| place))
-}
-
 /// The object that a descriptor of the type `u` names: a folder, where there is one, then an id.
 pub(super) fn object(place: &str) -> Option<Path> {
     let (folder, id) = place.split_at_checked(place.len().checked_sub(ID_CHARS)?)?;
@@ -150,36 +144,60 @@ impl Log {
     ///
     /// Corrupt: a vector that is missing or damaged. Incompatible: one outside of the table's folder.
     pub async fn deleted_rows(&self, files: &[LiveFile]) -> Result<Vec<RowSet>> {
-        let mut found = BTreeMap::new();
+        self.each_deleted_rows(files).await?.into_iter().collect()
+    }
+
+    /// The same, file by file: a vector that is missing, damaged or elsewhere says nothing of the others.
+    ///
+    /// Unavailable, or refused: the storage cannot be read.
+    pub(crate) async fn each_deleted_rows(&self, files: &[LiveFile]) -> Result<Vec<Result<RowSet>>> {
+        let mut found: BTreeMap<usize, Result<RowSet>> = BTreeMap::new();
         let mut stored: BTreeMap<Path, Vec<(usize, usize, Descriptor)>> = BTreeMap::new();
         for (at, file) in files.iter().enumerate() {
             let Some(vector) = &file.vector else { continue };
-            let descriptor = Descriptor::read(file, vector)?;
-            match descriptor.place(&file.path)? {
-                Place::Inline => _ = found.insert(at, descriptor.inline(&file.path)?),
-                Place::Object(object, offset) => stored.entry(object).or_default().push((at, offset, descriptor)),
-            }
-        }
-        let read = stream::iter(stored)
-            .map(|(object, vectors)| async move { Ok((self.bytes_of(&object).await?, object, vectors)) });
-        let mut read = read.buffered(READS_AT_ONCE);
-        while let Some((bytes, object, vectors)) = read.try_next().await? {
-            for (at, offset, descriptor) in vectors {
-                let path = files.get(at).map_or("", |file| file.path.as_str());
-                found.insert(at, descriptor.stored(&bytes, offset, &format!("{path}, in {object},"))?);
-            }
-        }
-        let deleted = files.iter().enumerate().map(|(at, file)| {
-            let rows = found.remove(&at).unwrap_or_default();
-            let all = file.rows.map(|rows_left| rows_left + rows.len());
-            match (all, rows.max()) {
-                (Some(all), Some(last)) if last >= all => {
-                    Err(damaged(&file.path, &format!("it deletes row {last} of {all}")))
+            let placed = Descriptor::read(file, vector).and_then(|found| Ok((found.place(&file.path)?, found)));
+            match placed {
+                Ok((Place::Inline, descriptor)) => _ = found.insert(at, descriptor.inline(&file.path)),
+                Ok((Place::Object(object, offset), descriptor)) => {
+                    stored.entry(object).or_default().push((at, offset, descriptor));
                 }
-                _ => Ok(rows),
+                Err(e) => _ = found.insert(at, Err(e)),
+            }
+        }
+        let read = stream::iter(stored).map(|(object, vectors)| async move {
+            match self.bytes_of(&object).await {
+                Ok(bytes) => Ok((object, Some(bytes), vectors)),
+                Err(e) if e.kind() == ErrorKind::Corrupt => Ok((object, None, vectors)),
+                Err(e) => Err(e),
             }
         });
-        deleted.collect()
+        let mut read = read.buffered(READS_AT_ONCE);
+        while let Some((object, bytes, vectors)) = read.try_next().await? {
+            for (at, offset, descriptor) in vectors {
+                let path = files.get(at).map_or("", |file| file.path.as_str());
+                let rows = match &bytes {
+                    Some(bytes) => descriptor.stored(bytes, offset, &format!("{path}, in {object},")),
+                    None => Err(Error::corrupt(format!(
+                        "{object} is gone, which holds the deletion vector of the data file {path}"
+                    ))),
+                };
+                found.insert(at, rows);
+            }
+        }
+        let deleted = files.iter().enumerate().map(|(at, file)| match found.remove(&at) {
+            Some(rows) => within(file, rows?),
+            None => Ok(RowSet::new()),
+        });
+        Ok(deleted.collect())
+    }
+}
+
+/// The deleted rows of a file, where it has as many.
+fn within(file: &LiveFile, deleted: RowSet) -> Result<RowSet> {
+    let all = file.rows.map(|left| left + deleted.len());
+    match (all, deleted.max()) {
+        (Some(all), Some(last)) if last >= all => Err(damaged(&file.path, &format!("it deletes row {last} of {all}"))),
+        _ => Ok(deleted),
     }
 }
 

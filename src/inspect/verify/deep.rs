@@ -43,8 +43,8 @@ struct Rows {
     untrue: Option<String>,
 }
 
-/// A file with the text of its statistics, and its deleted rows.
-type Stated = (LiveFile, Option<Box<str>>, RowSet);
+/// A file with the text of its statistics, and its deleted rows as far as its vector tells them.
+type Stated = (LiveFile, Option<Box<str>>, Result<RowSet>);
 
 /// Reads every live file of a table of ours at the version of `replayed`; as many at once as there are processors.
 pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed) -> Result<RowsRead> {
@@ -54,7 +54,7 @@ pub(super) async fn check(log: &Log, history: &mut History, replayed: &Replayed)
         let schema = schema?;
         let origin = Origin::of(log, &log.facts().await?, &schema)?;
         let (files, stats): (Vec<LiveFile>, Vec<_>) = log.live_stats_at(head).await?.into_iter().unzip();
-        let deleted = log.deleted_rows(&files).await?;
+        let deleted = log.each_deleted_rows(&files).await?;
         let files = files.into_iter().zip(stats).zip(deleted).map(|((file, stats), deleted)| (file, stats, deleted));
         let files: Vec<Stated> = files.collect();
         Ok::<_, Error>((origin, Arc::new((*schema).clone()), files))
@@ -156,7 +156,10 @@ async fn all(log: &Log, origin: Origin, schema: &SchemaRef, files: Vec<Stated>) 
 }
 
 async fn one(log: Log, origin: Origin, schema: SchemaRef, (file, stats, deleted): Stated) -> Found {
-    let rows = rows(&log, &origin, &schema, &file, stats.as_deref(), &deleted).await;
+    let rows = match deleted {
+        Ok(deleted) => rows(&log, &origin, &schema, &file, stats.as_deref(), &deleted).await,
+        Err(e) => Err(e),
+    };
     Found { file, rows }
 }
 

@@ -1,10 +1,9 @@
-//! The data files: every live one is there with the size that the log says.
+//! The data files: every live one is there with the size that the log says, and its deletion vector as it was written.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use futures::TryStreamExt;
-use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use super::{loaded, reasons};
@@ -13,7 +12,7 @@ use crate::continuity::finding::Rule;
 use crate::continuity::history::{History, Live};
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::error::Result;
-use crate::log::{Log, object_of_id};
+use crate::log::Log;
 
 /// A live file that is not as the log says.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +43,7 @@ pub(super) async fn check(log: &Log, history: &mut History, head: u64, knows_all
         let file = || FileId { path: path.to_string(), vector: None };
         knows_all && path.starts_with(FILE_PREFIX) && !history.has_added(&file())
     };
-    let broken = broken(log, live, |path| strays += u64::from(is_stray(path))).await?;
+    let broken = broken(log, live, head, |path| strays += u64::from(is_stray(path))).await?;
     for Broken { version, rule, path, message } in broken {
         history.find_file(version, rule, path, message);
     }
@@ -57,11 +56,12 @@ pub(super) async fn check(log: &Log, history: &mut History, head: u64, knows_all
     Ok(Some(many))
 }
 
-/// The live files that are gone, have another size, lie outside the table or are live twice, by one listing of the
-/// table's folder; `other` gets the path of every object that is not live.
+/// The live files of `version` that are gone, have another size, lie outside the table or are live twice, by one listing of
+/// the table's folder, and those whose deletion vectors do not read; `other` gets the path of every object that is not live.
 pub(super) async fn broken(
     log: &Log,
     live: &HashMap<FileId, Live>,
+    version: u64,
     mut other: impl FnMut(&str),
 ) -> Result<Vec<Broken>> {
     let mut broken = Vec::new();
@@ -80,14 +80,8 @@ pub(super) async fn broken(
             note(id, at, Rule::Once, message);
         }
     }
-    let vectors = live.iter().filter_map(|(id, at)| Some((object_of_id(id.vector.as_deref()?)?, (id, at))));
-    let mut vectors: HashMap<Path, Vec<(&FileId, &Live)>> = vectors.fold(HashMap::new(), |mut all, (path, file)| {
-        all.entry(path).or_default().push(file);
-        all
-    });
     let mut objects = std::pin::pin!(log.objects());
     while let Some((path, found)) = objects.try_next().await? {
-        vectors.remove(&path);
         match wanted.remove(path.as_ref()) {
             Some((id, at)) if at.size != found => {
                 note(id, at, Rule::Files, format!("the file {} has {found} bytes, the log says {}", id.path, at.size));
@@ -99,16 +93,32 @@ pub(super) async fn broken(
     for (id, at) in wanted.into_values() {
         note(id, at, Rule::Files, format!("the file {} is gone, the log says {} bytes", id.path, at.size));
     }
-    for (path, files) in vectors {
-        for (id, at) in files {
-            note(
-                id,
-                at,
-                Rule::Files,
-                format!("{path} is gone, which holds the deletion vector of the file {}", id.path),
-            );
+    broken.extend(broken_vectors(log, live, version).await?);
+    broken.sort();
+    Ok(broken)
+}
+
+/// The deletion vectors of live files that are gone, lie outside the table or are not what was written.
+async fn broken_vectors(log: &Log, live: &HashMap<FileId, Live>, version: u64) -> Result<Vec<Broken>> {
+    if live.keys().all(|id| id.vector.is_none()) {
+        return Ok(Vec::new());
+    }
+    let mut broken = Vec::new();
+    let mut files = match loaded(log.live_files_at(version).await)? {
+        Ok(files) => files,
+        Err(e) => {
+            let message = format!("the deletion vectors cannot be told from the log: {}", reasons(&e));
+            broken.push(Broken { version, rule: Rule::Files, path: format!("{version:020}.json"), message });
+            return Ok(broken);
+        }
+    };
+    files.retain(|file| file.vector.is_some());
+    let deleted = log.each_deleted_rows(&files).await?;
+    for (file, deleted) in files.into_iter().zip(deleted) {
+        if let Err(e) = deleted {
+            let version = live.get(&file.id()).map_or(version, |at| at.added_at);
+            broken.push(Broken { version, rule: Rule::Files, path: file.path, message: reasons(&e) });
         }
     }
-    broken.sort();
     Ok(broken)
 }

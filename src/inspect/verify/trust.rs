@@ -35,7 +35,7 @@ pub(super) async fn trusted(log: &Log, report: &Report, traces: &[Trace], loads:
     let step = replayed.as_ref().and_then(|r| Step::from_i64(r.step?).ok());
     let files = loaded(log.live_map_at(last).await)?.ok();
     let is_readable = match &files {
-        Some(files) => files::broken(log, files, |_| {}).await?.is_empty(),
+        Some(files) => files::broken(log, files, last, |_| {}).await?.is_empty(),
         None => false,
     };
     // The head's rows up to the step are those of then when every later commit added rows after it, and all is readable.

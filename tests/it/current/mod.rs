@@ -4,3 +4,4 @@ mod index;
 mod others;
 mod readers;
 pub(crate) mod tables;
+mod vectors;
