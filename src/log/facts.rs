@@ -250,6 +250,11 @@ impl Log {
         facts.upkeep.check()
     }
 
+    /// Refuses a table of which no reload may remove the files.
+    pub fn check_reload(&self, facts: &Facts) -> Result<()> {
+        features::check_removals(facts, "a reload")
+    }
+
     /// Refuses a table in which no commit of ours may delete single rows.
     pub fn check_deletions(&self, facts: &Facts) -> Result<()> {
         features::check_deletions(facts)

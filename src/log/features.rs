@@ -103,6 +103,7 @@ pub(super) const CLUSTERING: &str = "clustering";
 pub(super) const DELETION_VECTORS: &str = "deletionVectors";
 /// The property without which no writer may do so.
 pub(super) const DELETES_ROWS: &str = "delta.enableDeletionVectors";
+const APPEND_ONLY: &str = "delta.appendOnly";
 const CHANGE_DATA_FEED: &str = "delta.enableChangeDataFeed";
 const CONSTRAINTS: &str = "delta.constraints.";
 /// Keeps timestamps without zone.
@@ -199,6 +200,17 @@ pub(super) fn check_deletions(facts: &Facts) -> Result<()> {
     if is_on(protocol, metadata, "changeDataFeed", CHANGE_DATA_FEED) {
         return Err(Error::incompatible(format!(
             "the table property {CHANGE_DATA_FEED} is \"true\", and the change files that it asks for are not written in layout current; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES), or take layout = \"changelog\", which is such a feed"
+        )));
+    }
+    check_removals(facts, "the changes of rows in layout current")
+}
+
+/// Refuses a table from which nothing may be removed; `what` would.
+pub(super) fn check_removals(facts: &Facts, what: &str) -> Result<()> {
+    let properties = facts.metadata.as_ref().map(|m| &m.configuration);
+    if properties.and_then(|p| p.get(APPEND_ONLY)).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Err(Error::incompatible(format!(
+            "the table property {APPEND_ONLY} is \"true\", which forbids {what}; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES) and try again"
         )));
     }
     Ok(())

@@ -183,10 +183,13 @@ impl Target {
         Arc::clone(&self.core.progress)
     }
 
-    /// Refuses what an append would be refused for, without claiming anything.
+    /// Refuses what an append would be refused for, without claiming anything; in mode `snapshot` nothing is appended.
     pub fn check_follow(&self) -> Result<()> {
         let Standing::Ours(ours) = self.standing() else { return Ok(()) };
         plan::check_follow(ours, &self.core.identity)?;
+        if self.core.identity.mode == Mode::Snapshot {
+            return Ok(());
+        }
         self.core.check_features()?;
         self.core.check_partitioned_as_asked()?;
         self.core.fitted().map(|_| ())
@@ -565,13 +568,7 @@ impl Core {
     fn check_reloadable(&self) -> Result<()> {
         self.check_features()?;
         self.check_partitioning()?;
-        let properties = self.facts.metadata.as_ref().map(|m| &m.configuration);
-        if properties.and_then(|p| p.get("delta.appendOnly")).is_some_and(|v| v == "true") {
-            return Err(Error::incompatible(
-                "the table property delta.appendOnly is \"true\", which forbids a reload; set it to \"false\" (ALTER TABLE … SET TBLPROPERTIES) and try again",
-            ));
-        }
-        Ok(())
+        self.log.check_reload(&self.facts)
     }
 
     /// A stamp with what every commit of this writer has.
