@@ -85,6 +85,12 @@ pub(crate) fn misplaced(path: &Path, error: &io::Error) -> Option<Error> {
     Some(Error::refused(format!("{} is {what}; move it away", path.display())))
 }
 
+/// Whether the disk, or what somebody may have of it, is full.
+pub(crate) fn lacks_room(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error, StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 /// Makes sure of a directory and of its name, and of those above it; those that are missing are created.
 ///
 /// What was created and could not be made sure of is taken away again: that a directory is synced the second time proves

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError};
 
+use crate::disk::lacks_room;
 use crate::error::{Error, Result};
 
 /// What is kept of blocks that were read, in bytes.
@@ -66,9 +67,9 @@ impl Place {
             fjall::Error::Io(io) | fjall::Error::Storage(LsmError::Io(io)) => Some(io.kind()),
             _ => None,
         };
-        use io::ErrorKind::{AlreadyExists, InvalidData, NotFound, QuotaExceeded, StorageFull, UnexpectedEof};
+        use io::ErrorKind::{AlreadyExists, InvalidData, NotFound, UnexpectedEof};
         match (&error, io) {
-            (_, Some(StorageFull | QuotaExceeded)) => {
+            (_, Some(kind)) if lacks_room(kind) => {
                 Error::unavailable(format!("there is no room for {self}; free space on its disk, then start again"))
                     .with_source(error)
             }

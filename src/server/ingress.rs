@@ -21,6 +21,7 @@ use super::pipelines::{find, nothing_called};
 use super::problem::{Answer, Problem};
 use crate::config::{Role, nearest};
 use crate::daemon::Pushed;
+use crate::disk::lacks_room;
 use crate::error::{Error, ErrorKind};
 use crate::ingest::Format;
 use crate::step::Step;
@@ -237,11 +238,10 @@ pub(super) fn failed(error: Error) -> Problem {
 
 /// Whether the disk has no room.
 fn is_full(error: &Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let io = |cause: &(dyn StdError + 'static)| {
         let own = cause.downcast_ref::<io::Error>();
         own.or_else(|| cause.downcast_ref::<Arc<io::Error>>().map(|shared| &**shared)).map(io::Error::kind)
     };
-    causes.filter_map(io).any(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge))
+    causes.filter_map(io).any(lacks_room)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::Header;
-use crate::disk::{Disk, DiskFile, Readers, create_durable_dir, misplaced, open_own};
+use crate::disk::{Disk, DiskFile, Readers, create_durable_dir, lacks_room, misplaced, open_own};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
@@ -26,12 +26,9 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) fn new(path: &Path, what: &str, source: io::Error) -> Self {
-        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-        let message = match source.kind() {
-            StorageFull | QuotaExceeded | FileTooLarge => {
-                format!("there is no room for the step log {}; free space on its disk", path.display())
-            }
-            _ => format!("the step log {} {what}", path.display()),
+        let message = match lacks_room(source.kind()) {
+            true => format!("there is no room for the step log {}; free space on its disk", path.display()),
+            false => format!("the step log {} {what}", path.display()),
         };
         Self { message, source: Arc::new(source) }
     }

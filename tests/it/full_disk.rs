@@ -12,7 +12,7 @@ const TEST: &str = "without_room_no_version_names_a_file_that_is_not_whole_and_w
 const INSIDE: &str = "CUTOVER_IN_A_NAMESPACE";
 
 /// Takes the disk's room away but for `left` bytes.
-fn fill(path: &Path, left: u64) {
+pub(crate) fn fill(path: &Path, left: u64) {
     let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     let length = file.metadata().unwrap().len();
@@ -25,27 +25,37 @@ fn is_mountable() -> bool {
     mounted.is_ok_and(|ran| ran.status.success())
 }
 
-#[test]
-fn without_room_no_version_names_a_file_that_is_not_whole_and_with_room_delivery_goes_on_by_itself() {
+/// Runs `played` where it may mount: in a namespace of its own, in which the test `module::test` runs once more.
+pub(crate) fn in_a_namespace(module: &str, test: &str, played: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
-        return on_a_small_disk();
+        return played();
     }
     if !is_mountable() {
         // Not by a macro, whose words the test harness would keep to itself.
-        let _ = writeln!(std::io::stderr(), "skipped: {TEST}; nothing can be mounted by unshare -rm");
+        let _ = writeln!(std::io::stderr(), "skipped: {test}; nothing can be mounted by unshare -rm");
         return;
     }
     let mut command = Command::new("unshare");
     command.arg("-rm").arg(std::env::current_exe().unwrap()).args(["--nocapture", "--exact"]);
-    let status = command.arg(format!("full_disk::{TEST}")).env(INSIDE, "1").status().unwrap();
+    let status = command.arg(format!("{module}::{test}")).env(INSIDE, "1").status().unwrap();
     assert!(status.success(), "what happened inside is said above");
+}
+
+/// Mounts a file system of memory at `path`.
+pub(crate) fn mount(path: &Path, options: &str) {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(path).status();
+    assert!(mounted.unwrap().success());
+}
+
+#[test]
+fn without_room_no_version_names_a_file_that_is_not_whole_and_with_room_delivery_goes_on_by_itself() {
+    in_a_namespace("full_disk", TEST, on_a_small_disk);
 }
 
 fn on_a_small_disk() {
     let site = Site::new();
     fs::create_dir(site.table()).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(site.table()).status();
-    assert!(mounted.unwrap().success());
+    mount(&site.table(), "size=2m");
     let mut model = Model::new(&site, 300, Chance::new(TEST));
     let (seed, rounds) = (model.chance.seed, size("CUTOVER_FULL_DISKS", 2));
     let filler = site.table().join("_filler");

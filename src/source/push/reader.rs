@@ -84,6 +84,15 @@ impl PushSource {
         .await
     }
 
+    /// Refuses the rows of `step` where the store fell behind the log and stays there: a table may have what the log has.
+    fn check_reached(&self, step: Step) -> Result<()> {
+        let broken = self.shared.told.borrow().broken.clone();
+        match broken {
+            Some(broken) if step < self.shared.log.stand().last => Err(Error::unavailable(broken)),
+            _ => Ok(()),
+        }
+    }
+
     fn gone(&self, after: Step, earliest: Step) -> Error {
         let connector = self.connector.as_deref();
         let detached = connector.and_then(|name| self.shared.told.borrow().places.detached().get(name).copied());
@@ -161,6 +170,9 @@ impl Source for PushSource {
         self.check_snapshots()?;
         let pinned = self.pinned().await?;
         let step = pinned.step;
+        if let Pick::Reached { .. } | Pick::Since { .. } = pick {
+            self.check_reached(step)?;
+        }
         let (Pick::Newest { until } | Pick::Reached { until } | Pick::Since { until, .. }) = pick;
         if let Some(until) = until.filter(|until| *until < step) {
             return Err(Error::refused(format!(

@@ -11,6 +11,7 @@ mod page;
 mod puller;
 mod questions;
 mod resets;
+mod room;
 mod schema;
 
 use std::fs;
