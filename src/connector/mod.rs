@@ -31,7 +31,7 @@ pub use self::status::{Pace, Phase, Status, Trouble};
 pub use self::stream::{StreamConnector, StreamSettings};
 pub use self::trail::{Acknowledged, Append, Occurrence, Trail, What};
 use crate::clock::World;
-use crate::continuity::plan::{self, Ours, Standing};
+use crate::continuity::plan::{self, Older, Ours, Standing};
 use crate::continuity::stamp::Mode;
 use crate::error::{Error, ErrorKind, Lost, Result};
 use crate::log::{Facts, Location};
@@ -107,6 +107,15 @@ pub struct Ended {
     pub last_step: Option<Step>,
     /// The steps that the source names and cannot give.
     pub hole: Option<Hole>,
+}
+
+/// Why a delivery would not begin.
+#[derive(Debug)]
+pub enum Unmet {
+    /// For what the source gives to load. Unavailable: it has nothing yet.
+    Source(Error),
+    /// For what the table is.
+    Table(Error),
 }
 
 /// How long is waited before something is tried again: at first, and at most.
@@ -194,15 +203,13 @@ impl Connector {
     async fn deliver(&mut self, until: Until) -> Result<Ended> {
         let held = loop {
             let destination = self.look().await?;
-            if let Standing::Ours(ours) = destination.standing() {
-                let ours = ours.clone();
-                // The table knows in which columns the view was delivered last; the source may be ahead of it.
-                let target = destination.follow(self.source.name(), self.source.key())?;
-                self.check_source(&ours).await?;
-                if self.settings.sink.mode != Mode::Snapshot {
-                    target.check_follow()?;
+            if let Some(ours) = destination.facts().ours().cloned() {
+                let met = self.meet(destination).await;
+                let is_behind = met.as_ref().is_err_and(|e| e.lost() == Some(Lost::SourceBehind));
+                if is_behind && self.is_same_source(&ours) == Some(true) {
+                    self.source.lost(ours.last_step).await?;
                 }
-                break Held::Target(Box::new(target));
+                break Held::Target(Box::new(met?));
             }
             let Some((view, snapshot)) = self.first_state(until).await? else {
                 return Ok(Ended { last_step: None, hole: None });
@@ -228,7 +235,8 @@ impl Connector {
         Pump::new(self, held, until, ends_at)?.run().await
     }
 
-    async fn look(&mut self) -> Result<Destination> {
+    /// Looks at the table; nothing is written.
+    pub async fn look(&mut self) -> Result<Destination> {
         let (location, settings, world) = (self.location.clone(), self.settings.sink.clone(), self.world.clone());
         let destination = Destination::look(location, settings, world).await?;
         Ok(self.show_destination(destination))
@@ -250,19 +258,43 @@ impl Connector {
         destination.counting(tally)
     }
 
+    /// Refuses what a delivery would be refused for when it meets the table; nothing is written, and the source forgets nothing.
+    pub async fn check(&mut self, destination: Destination) -> Result<(), Unmet> {
+        if destination.facts().ours().is_some() {
+            return self.meet(destination).await.map(|_| ()).map_err(Unmet::Table);
+        }
+        let Some((view, snapshot)) = self.state_by_then(Until::Stopped).await.map_err(Unmet::Source)? else {
+            return Ok(());
+        };
+        destination.deliver(view).check_reload(snapshot.step, Older::Refused).map_err(Unmet::Table)
+    }
+
+    /// The table of ours, where delivery may go on.
+    async fn meet(&mut self, destination: Destination) -> Result<Target> {
+        let ours = destination.facts().ours().cloned();
+        // The table knows in which columns the view was delivered last; the source may be ahead of it.
+        let target = destination.follow(self.source.name(), self.source.key())?;
+        if let Some(ours) = ours {
+            self.check_source(&ours).await?;
+        }
+        target.check_follow()?;
+        Ok(target)
+    }
+
+    /// Whether the table was loaded from the source's history; `None` where it does not tell.
+    fn is_same_source(&self, ours: &Ours) -> Option<bool> {
+        ours.stamp.as_ref().map(|stamp| stamp.source == self.source.fingerprint())
+    }
+
     /// Refuses a source that has not seen what the table holds.
     async fn check_source(&mut self, ours: &Ours) -> Result<()> {
-        let is_same = ours.stamp.as_ref().map(|stamp| stamp.source == self.source.fingerprint());
+        let is_same = self.is_same_source(ours);
         if is_same == Some(false) && self.settings.sink.mode != Mode::Snapshot {
             // Steps of different histories are not compared; that they differ is what is said next.
             return Ok(());
         }
         let Some(latest) = self.source.position().await?.latest else { return Ok(()) };
-        let checked = plan::check_not_behind(ours, latest);
-        if checked.is_err() && is_same == Some(true) {
-            self.source.lost(ours.last_step).await?;
-        }
-        checked?;
+        plan::check_not_behind(ours, latest)?;
         let own = self.settings.sink.strands.at(ours.last_step);
         if is_same == Some(true)
             && ours.strand.is_some()
@@ -282,19 +314,23 @@ impl Connector {
 
     /// What a first load writes: a snapshot, or in mode `follow` no rows at the step before the first change.
     async fn first_state(&mut self, until: Until) -> Result<Option<(View, Snapshot)>> {
-        if self.settings.sink.mode != Mode::Follow {
-            return self.source.snapshot(Pick::Newest { until: until.step() }).await.map(Some);
-        }
         loop {
-            if let Some(earliest) = self.source.position().await?.earliest {
-                let view = self.source.view(earliest).await?;
-                return Ok(Some((view, Snapshot::from_batches(earliest, Vec::new()))));
-            }
-            if until.ends_when_idle() {
-                return Ok(None);
+            let state = self.state_by_then(until).await?;
+            if state.is_some() || until.ends_when_idle() {
+                return Ok(state);
             }
             self.world.clock.sleep(self.settings.poll_interval).await;
         }
+    }
+
+    /// The same, as far as the source has it; `None` in mode `follow` without changes.
+    async fn state_by_then(&mut self, until: Until) -> Result<Option<(View, Snapshot)>> {
+        if self.settings.sink.mode != Mode::Follow {
+            return self.source.snapshot(Pick::Newest { until: until.step() }).await.map(Some);
+        }
+        let Some(earliest) = self.source.position().await?.earliest else { return Ok(None) };
+        let view = self.source.view(earliest).await?;
+        Ok(Some((view, Snapshot::from_batches(earliest, Vec::new()))))
     }
 
     async fn load(&mut self, target: Target, snapshot: Snapshot) -> Result<Sink> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arrow::datatypes::{DataType, Field, Schema};
 
 use crate::clock::World;
-use crate::config::{ConnectorConfig, FilesConfig, ViewConfig};
+use crate::config::{ConnectorConfig, DeltaConfig, FilesConfig, ViewConfig};
 use crate::connector::{Connector, ConnectorSettings};
 use crate::error::{Error, Result};
 use crate::files::FileSettings;
@@ -38,8 +38,13 @@ pub(super) fn files_source(
 
 /// The view that `config` describes, which names its columns.
 pub(super) fn view(config: &ViewConfig) -> Result<View> {
-    let fields: Vec<Field> = config.columns.iter().map(|(name, kind)| Field::new(name, kind.clone(), true)).collect();
-    View::new(&config.name, &Schema::new(fields), config.key.clone())
+    view_of(&config.name, &config.key, &config.columns)
+}
+
+/// The view `name` with the key and the columns that the configuration names.
+pub(super) fn view_of(name: &str, key: &[String], columns: &[(String, DataType)]) -> Result<View> {
+    let fields: Vec<Field> = columns.iter().map(|(name, kind)| Field::new(name, kind.clone(), true)).collect();
+    View::new(name, &Schema::new(fields), key.to_vec())
 }
 
 /// The files that feed the connector `config`.
@@ -65,26 +70,30 @@ pub(super) fn connector(
     let access = Access::Write(config.durability);
     let location = Location::open_with(&delta.uri, access, &delta.storage_options())?;
     let settings = ConnectorSettings {
-        sink: SinkSettings {
-            mode: config.mode,
-            layout: delta.layout,
-            on_existing: config.on_existing,
-            schema_change: config.schema_change,
-            files: FileSettings {
-                compression: delta.compression,
-                target_file_size: delta.target_file_size,
-                ..FileSettings::default()
-            },
-            partition_by: delta.partition_by.clone(),
-            properties: delta.properties.clone(),
-            compaction: delta.compaction,
-            key_index,
-            ..SinkSettings::new(config.name.to_string(), source.fingerprint())
-        },
+        sink: SinkSettings { key_index, ..sink_settings(config, delta, source.fingerprint()) },
         commit: config.commit,
         heartbeat: config.heartbeat,
         poll_interval,
         reload_ratio: delta.reload_ratio,
     };
     Ok(Connector::new(settings, source, location, world.clone()))
+}
+
+/// What `config` delivers to its table `delta` from the source of this fingerprint, and how.
+pub(super) fn sink_settings(config: &ConnectorConfig, delta: &DeltaConfig, source: &str) -> SinkSettings {
+    SinkSettings {
+        mode: config.mode,
+        layout: delta.layout,
+        on_existing: config.on_existing,
+        schema_change: config.schema_change,
+        files: FileSettings {
+            compression: delta.compression,
+            target_file_size: delta.target_file_size,
+            ..FileSettings::default()
+        },
+        partition_by: delta.partition_by.clone(),
+        properties: delta.properties.clone(),
+        compaction: delta.compaction,
+        ..SinkSettings::new(config.name.to_string(), source)
+    }
 }

@@ -4,8 +4,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::obstacle::Obstacle;
 use crate::config::{ConnectorConfig, ConnectorName};
-use crate::disk::{FileSystem, Readers, create_durable_dir, misplaced, open_own};
+use crate::disk::{FileSystem, Readers, create_durable_dir, lacks_room, misplaced, open_own};
 use crate::error::{Error, Result};
 
 const LOCK: &str = "lock";
@@ -175,11 +176,16 @@ fn in_use(path: &Path) -> Error {
 }
 
 fn unusable(path: &Path, e: io::Error) -> Error {
-    Error::config(format!(
-        "{} cannot be used; correct its permissions, or name another server.data_dir",
-        path.display()
-    ))
-    .with_source(e)
+    if lacks_room(e.kind()) {
+        let said = format!("there is no room for {}; free space on its disk", path.display());
+        return Error::unavailable(said).with_source(e);
+    }
+    let remedy = match Obstacle::to_writing(path) {
+        Some(obstacle) => obstacle.remedy(),
+        None => "correct its permissions".to_owned(),
+    };
+    let said = format!("{} cannot be used; {remedy}, or name another server.data_dir", path.display());
+    Error::config(said).with_source(e)
 }
 
 #[cfg(test)]

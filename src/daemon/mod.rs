@@ -11,6 +11,7 @@ mod directory;
 mod feeds;
 mod file;
 mod member;
+mod obstacle;
 mod report;
 mod streams;
 mod teller;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::commit::Core;
 use super::{SinkSettings, Tally, Target};
 use crate::clock::World;
-use crate::continuity::plan::{self, Identity, Standing};
+use crate::continuity::plan::{self, Identity, Older, ReloadRequest, Standing};
 use crate::error::{Error, Result};
 use crate::log::{Facts, Location, Log, table_schema};
 use crate::schema::{View, view_columns};
+use crate::step::Step;
 
 /// A table that was looked at; what it is decides which view is delivered to it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Destination {
     log: Log,
     facts: Facts,
@@ -84,6 +85,22 @@ impl Destination {
         plan::check_follow(ours, &self.identity(key))?;
         let view = View::new(name, &view_columns(&*table_schema(metadata)?), key.to_vec())?;
         Ok(self.deliver(view))
+    }
+
+    /// For a source that cannot be asked: it is taken for the one that the table was loaded from.
+    #[must_use]
+    pub fn from_its_source(mut self) -> Self {
+        if let Some(stamp) = self.facts.ours().and_then(|ours| ours.stamp.as_ref()) {
+            self.settings.source.clone_from(&stamp.source);
+        }
+        self
+    }
+
+    /// Refuses what a first load would be refused for, whatever the columns of the view are.
+    pub fn check_load(&self, key: &[String]) -> Result<()> {
+        let on_existing = self.settings.on_existing;
+        let request = ReloadRequest { cutover: Step::ZERO, commit: String::new(), on_existing, older: Older::Refused };
+        plan::check_reload(&self.facts.standing, &self.identity(key), &request)
     }
 
     fn identity(&self, key: &[String]) -> Identity {

@@ -1,23 +1,20 @@
 //! Whether all that a configuration describes can work: its environment, looked at from here. Nothing is changed, but for an
 //! object that is made and removed where an object store is tried.
 
+mod table;
+
 #[cfg(feature = "postgres")]
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Access as FileAccess, access, statvfs};
+use std::path::Path;
 
 use super::directory::DataDirectory;
 use super::file;
+use super::obstacle::{Obstacle, free};
 use crate::ailment::Ailment;
 use crate::clock::World;
-use crate::config::{self, Config, ConnectorConfig, DeltaConfig, SourceConfig, ViewConfig};
-use crate::continuity::plan::{OnExisting, Standing};
+use crate::config::{self, Config, SourceConfig, ViewConfig};
 use crate::error::{Error, ErrorKind};
-use crate::log::{Access, Location, Log, Service};
 use crate::quantity;
 #[cfg(feature = "postgres")]
 use crate::source::postgres::{self, Depth, Wanted, WantedTable};
@@ -73,7 +70,7 @@ pub async fn checkup(
     }
     for connector in connectors {
         if let Some(delta) = connector.delta() {
-            examine_table(connector, delta, reach, world, &mut found).await;
+            table::examine(connector, delta, reach, world, &mut found).await;
         }
     }
     locate(path, &mut found);
@@ -110,9 +107,8 @@ fn examine_directory(config: &Config, reach: Reach, found: &mut Vec<Ailment>) ->
     if is_held {
         found.push(Ailment::note(PLACE, format!("a cutover that runs holds {}", path.display())));
     }
-    if let Err(e) = writable(path) {
-        let said = format!("{} cannot be written to: {e}", path.display());
-        found.push(Ailment::error(ErrorKind::Config, PLACE, said, format!("chown \"$USER\" {}", path.display())));
+    if let Some(obstacle) = Obstacle::to_writing(path) {
+        found.push(obstacle.ailment(PLACE));
     }
     let logs: u64 = config.views.iter().filter(|v| v.source.is_logged()).map(|v| v.step_log_bytes).sum();
     if let Some(free) = free(path).filter(|free| *free < FREE || (reach == Reach::Deep && *free < logs)) {
@@ -131,27 +127,6 @@ fn examine_directory(config: &Config, reach: Reach, found: &mut Vec<Ailment>) ->
     is_held
 }
 
-/// What is free where `path` is or will be, in bytes.
-fn free(path: &Path) -> Option<u64> {
-    let found = statvfs(&*existing(path)).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-/// Whether something can be made at `path`.
-fn writable(path: &Path) -> io::Result<()> {
-    let existing = existing(path);
-    if !existing.is_dir() {
-        return Err(io::Error::from(io::ErrorKind::NotADirectory));
-    }
-    access(&*existing, FileAccess::WRITE_OK | FileAccess::EXEC_OK).map_err(io::Error::from)
-}
-
-/// `path`, or the nearest above it that is there.
-fn existing(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    path.ancestors().find(|above| above.exists()).map_or_else(|| PathBuf::from("/"), Path::to_path_buf)
-}
-
 fn examine_address(config: &Config, found: &mut Vec<Ailment>) {
     let listen = config.server.listen;
     if let Err(e) = TcpListener::bind(listen) {
@@ -162,9 +137,8 @@ fn examine_address(config: &Config, found: &mut Vec<Ailment>) {
 
 fn examine_files(view: &ViewConfig, path: &Path, found: &mut Vec<Ailment>) {
     let place = format!("pipelines.{}.source.files.path", quoted(&view.pipeline));
-    if let Err(e) = fs::read_dir(path) {
-        let said = format!("the directory {} cannot be read: {e}", path.display());
-        let ailment = Ailment::error(ErrorKind::Config, &place, said, format!("mkdir -p {}", path.display()));
+    if let Some(obstacle) = Obstacle::to_reading(path) {
+        let ailment = obstacle.ailment(&place);
         // One directory has many views.
         if !found.contains(&ailment) {
             found.push(ailment);
@@ -172,17 +146,14 @@ fn examine_files(view: &ViewConfig, path: &Path, found: &mut Vec<Ailment>) {
         return;
     }
     let folder = path.join(&view.name);
-    match fs::read_dir(&folder) {
-        Ok(_) => {}
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+    match Obstacle::to_reading(&folder) {
+        None => {}
+        Some(obstacle) if obstacle.is_missing() => {
             let said =
                 format!("nothing was landed of the view {:?} yet: there is no folder {}", view.name, folder.display());
             found.push(Ailment::warning(&place, said, format!("mkdir {}", folder.display())));
         }
-        Err(e) => {
-            let said = format!("the folder {} cannot be read: {e}", folder.display());
-            found.push(Ailment::error(ErrorKind::Config, &place, said, format!("chmod -R +rX {}", folder.display())));
-        }
+        Some(obstacle) => found.push(obstacle.ailment(&place)),
     }
 }
 
@@ -215,100 +186,4 @@ fn databases(config: &Config, views: &[&ViewConfig], is_held: bool) -> BTreeMap<
         });
     }
     databases
-}
-
-/// The table of a connector: whether it can be opened, is ours or may be taken, and can be written to.
-async fn examine_table(
-    connector: &ConnectorConfig,
-    delta: &DeltaConfig,
-    reach: Reach,
-    world: &World,
-    found: &mut Vec<Ailment>,
-) {
-    let name = &connector.name;
-    let [pipeline, view, own] = [name.pipeline(), name.view(), name.connector()].map(quoted);
-    let place = format!("pipelines.{pipeline}.views.{view}.connectors.{own}.delta.uri");
-    let is_remote = Service::of(&delta.uri).is_some();
-    if is_remote && reach == Reach::Here {
-        return;
-    }
-    if let Err(e) = examine_opened(connector, delta, is_remote, reach, world, &place, found).await {
-        let ailment = Ailment::of(&place, &e);
-        let remedy = match e.kind() {
-            ErrorKind::Corrupt => Some(format!("cutover verify {}", delta.uri)),
-            _ => ailment.remedy.clone(),
-        };
-        found.push(Ailment { remedy, ..ailment });
-    }
-}
-
-async fn examine_opened(
-    connector: &ConnectorConfig,
-    delta: &DeltaConfig,
-    is_remote: bool,
-    reach: Reach,
-    world: &World,
-    place: &str,
-    found: &mut Vec<Ailment>,
-) -> Result<(), Error> {
-    let location = Location::open_with(&delta.uri, Access::Write(connector.durability), &delta.storage_options())?;
-    let folder = location.url().to_file_path().ok().filter(|_| !is_remote);
-    let log = Log::new(location, world.clone());
-    log.check_properties(&delta.properties)?;
-    let facts = log.facts().await?;
-    log.check_features(&facts)?;
-    match &facts.standing {
-        Standing::Absent => {}
-        Standing::Foreign if connector.on_existing == OnExisting::Error => found.push(Ailment::error(
-            ErrorKind::Refused,
-            place,
-            format!("{} is a table that no connector of cutover loaded", delta.uri),
-            "on_existing = \"truncate\" # in the connector, to replace its rows; or another uri",
-        )),
-        Standing::Foreign => {
-            found.push(Ailment::note(place, format!("{} is not ours; the first load replaces its rows", delta.uri)));
-        }
-        Standing::Ours(ours) => {
-            let own = connector.name.to_string();
-            match ours.stamp.as_ref().map(|stamp| &stamp.connector) {
-                Some(other) if *other != own => found.push(Ailment::error(
-                    ErrorKind::Refused,
-                    place,
-                    format!("{} belongs to the connector {other:?}, and here it is of {own:?}", delta.uri),
-                    format!("cutover adopt {} --as {own}", delta.uri),
-                )),
-                _ if reach == Reach::Deep => found.push(Ailment::note(
-                    place,
-                    format!(
-                        "{} is at generation {}, step {}, version {}",
-                        delta.uri,
-                        ours.generation,
-                        ours.last_step,
-                        facts.version.map_or("none".to_string(), |version| version.to_string())
-                    ),
-                )),
-                _ => {}
-            }
-        }
-    }
-    match folder {
-        Some(folder) => {
-            if let Err(e) = writable(&folder) {
-                let said = format!("{} cannot be written to: {e}", delta.uri);
-                found.push(Ailment::error(
-                    ErrorKind::Config,
-                    place,
-                    said,
-                    format!("chown -R \"$USER\" {}", folder.display()),
-                ));
-            }
-            if let Some(free) = free(&folder).filter(|free| *free < FREE) {
-                let said = format!("{} are free where {} is", quantity::bytes(free), delta.uri);
-                found.push(Ailment::warning(place, said, format!("cutover gc {}", delta.uri)));
-            }
-        }
-        // One that is not there yet is made by what is tried.
-        None => log.check_conditional_put().await?,
-    }
-    Ok(())
 }
