@@ -1,279 +1,9 @@
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
-use async_trait::async_trait;
-use futures::stream::{self, StreamExt};
-
+use super::bench::{Bench, call, generation, state, step, yields};
 use super::*;
-use crate::change::Changes;
-use crate::clock::{Clock, Ids, World};
-use crate::connector::manual_clock::ManualClock;
-use crate::connector::{BreakerRule, CommitBounds, Connector, ConnectorSettings, ResetState, Status};
-use crate::continuity::columns::SchemaChange;
-use crate::continuity::stamp::{CommitStamp, Kind, Mode};
-use crate::error::Lost;
-use crate::generation::Generation;
-use crate::inspect::{Verdict, verify};
-use crate::log::{Access, Durability, Location, Log};
-use crate::schema::View;
-use crate::sink::SinkSettings;
-use crate::snapshot::Snapshot;
-use crate::source::{Next as Following, NextView, Pick, Position, Source};
-use crate::step::{Step, StepRange};
-
-/// What a source does; step n inserts the row n.
-#[derive(Debug, Default)]
-struct Feed {
-    latest: u64,
-    /// Continuity is lost until a snapshot is taken.
-    is_lost: bool,
-    /// And again a second after each snapshot.
-    loses_again: bool,
-    loses_at: Option<Duration>,
-    panics: bool,
-    /// Rows of snapshots do not come.
-    holds_rows: bool,
-    /// How a snapshot fails.
-    snapshot_error: Option<ErrorKind>,
-    has_no_snapshots: bool,
-    has_name: bool,
-    acknowledged: u64,
-}
-
-struct Scripted {
-    feed: Arc<Mutex<Feed>>,
-    clock: Arc<ManualClock>,
-    key: [String; 1],
-}
-
-fn step(n: u64) -> Step {
-    Step::new(n).unwrap()
-}
-
-fn view(has_name: bool) -> View {
-    let mut fields = vec![Field::new("id", DataType::Int64, false)];
-    if has_name {
-        fields.push(Field::new("name", DataType::Utf8, true));
-    }
-    View::new("v", &Schema::new(fields), vec!["id".into()]).unwrap()
-}
-
-fn rows(view: &View, from: u64, to: u64, is_change: bool) -> RecordBatch {
-    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values((from + 1..=to).map(|n| n as i64)));
-    let count = ids.len();
-    let mut columns = if is_change {
-        vec![Arc::clone(&ids), Arc::new(StringArray::from(vec!["i"; count])) as ArrayRef, ids]
-    } else {
-        vec![ids]
-    };
-    if view.schema().fields().len() > 1 {
-        columns.push(Arc::new(StringArray::from(vec!["name"; count])));
-    }
-    let schema = if is_change { view.change_schema() } else { Arc::clone(view.schema()) };
-    RecordBatch::try_new(schema, columns).unwrap()
-}
-
-#[async_trait]
-impl Source for Scripted {
-    fn name(&self) -> &str {
-        "v"
-    }
-
-    fn key(&self) -> &[String] {
-        &self.key
-    }
-
-    fn fingerprint(&self) -> &str {
-        "scripted"
-    }
-
-    async fn position(&mut self) -> Result<Position> {
-        let feed = self.feed.lock().unwrap();
-        Ok(Position { earliest: Some(Step::ZERO), latest: Some(step(feed.latest)) })
-    }
-
-    async fn view(&mut self, _after: Step) -> Result<View> {
-        Ok(view(self.feed.lock().unwrap().has_name))
-    }
-
-    fn check_snapshots(&self) -> Result<()> {
-        match self.feed.lock().unwrap().has_no_snapshots {
-            true => Err(Error::refused("the view is not materialized; set materialized = true")),
-            false => Ok(()),
-        }
-    }
-
-    async fn snapshot(&mut self, _pick: Pick) -> Result<(View, Snapshot)> {
-        let mut feed = self.feed.lock().unwrap();
-        if let Some(kind) = feed.snapshot_error {
-            return Err(Error::new(kind, "no snapshot today"));
-        }
-        feed.is_lost = false;
-        feed.loses_at = feed.loses_again.then(|| self.clock.boot() + Duration::from_secs(1));
-        let view = view(feed.has_name);
-        let mut snapshot = Snapshot::from_batches(step(feed.latest), vec![rows(&view, 0, feed.latest, false)]);
-        if feed.holds_rows {
-            snapshot.rows = snapshot.rows.chain(stream::pending()).boxed();
-        }
-        Ok((view, snapshot))
-    }
-
-    async fn changes(&mut self, after: Step, asked: &View) -> Result<Following> {
-        let feed = self.feed.lock().unwrap();
-        assert!(!feed.panics, "no changes today");
-        if feed.is_lost || feed.loses_at.is_some_and(|at| self.clock.boot() >= at) {
-            return Err(Error::continuity_lost(Lost::Gap, "the source forgot its changes"));
-        }
-        let view = view(feed.has_name);
-        if asked.schema() != view.schema() {
-            return Ok(Following::View(NextView { view, is_filled: true, position: "here".into() }));
-        }
-        if after.get() >= feed.latest {
-            return Ok(Following::Idle { hole: None });
-        }
-        let batch = rows(&view, after.get(), feed.latest, true);
-        Ok(Following::Changes(Changes::new(StepRange::new(after, step(feed.latest))?, vec![batch])?))
-    }
-
-    async fn acknowledge(&mut self, step: Step) -> Result<()> {
-        self.feed.lock().unwrap().acknowledged = step.get();
-        Ok(())
-    }
-}
-
-/// A table, a source, and the directory of a journal: what outlives processes.
-struct Bench {
-    dir: tempfile::TempDir,
-    clock: Arc<ManualClock>,
-    feed: Arc<Mutex<Feed>>,
-    location: Location,
-    mode: Mode,
-    on_loss: OnContinuityLoss,
-    max_interval: Duration,
-    processes: std::cell::Cell<u64>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let feed = Feed { latest: 5, ..Feed::default() };
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-            clock: Arc::default(),
-            feed: Arc::new(Mutex::new(feed)),
-            location: Location::open("memory:///", Access::Write(Durability::None)).unwrap(),
-            mode: Mode::SnapshotAndFollow,
-            on_loss: OnContinuityLoss::FailClosed,
-            max_interval: Duration::ZERO,
-            processes: std::cell::Cell::new(0),
-        }
-    }
-
-    fn feed(&self, change: impl FnOnce(&mut Feed)) {
-        change(&mut self.feed.lock().unwrap());
-    }
-
-    /// A connector as each process makes it, and how it is controlled.
-    fn parts(&self) -> (Connector, ControlSettings) {
-        self.processes.set(self.processes.get() + 1);
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
-        let world = World { clock, ids: Arc::new(Ids::from_seed(self.processes.get())) };
-        let mut sink = SinkSettings::new("p/v/c", "");
-        (sink.mode, sink.schema_change, sink.files.threads) = (self.mode, SchemaChange::Reload, 0);
-        let settings = ConnectorSettings {
-            sink,
-            commit: CommitBounds { max_interval: self.max_interval, ..CommitBounds::default() },
-            heartbeat: None,
-            poll_interval: Duration::from_secs(1),
-            reload_ratio: None,
-        };
-        let (feed, clock) = (Arc::clone(&self.feed), Arc::clone(&self.clock));
-        let source = Box::new(Scripted { feed, clock, key: ["id".into()] });
-        let control = ControlSettings {
-            directory: Path::new(self.dir.path()).join("journal"),
-            boot: BootId::new("run"),
-            on_continuity_loss: self.on_loss,
-            breaker: BreakerSettings::default(),
-            backoff: Backoff::default(),
-        };
-        (Connector::new(settings, source, self.location.clone(), world), control)
-    }
-
-    fn start(&self) -> Running {
-        let (connector, settings) = self.parts();
-        Running::start(connector, settings).unwrap()
-    }
-
-    /// A connector that has delivered all there is.
-    async fn following(&self) -> Running {
-        let running = self.start();
-        self.reach(&running, Phase::Following).await;
-        running
-    }
-
-    async fn reach(&self, running: &Running, phase: Phase) {
-        self.until(running, |status| status.phase == phase).await;
-    }
-
-    /// Lets others work, while no time passes, until `holds`.
-    async fn until(&self, running: &Running, holds: impl Fn(&Status) -> bool) {
-        for _ in 0..5_000_000 {
-            if holds(&running.handle().status().borrow()) {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-        panic!("it does not come to that: {:?}", running.handle().status().borrow());
-    }
-
-    /// The same, while time passes.
-    async fn pass_until(&self, running: &Running, holds: impl Fn(&Status) -> bool) {
-        for _ in 0..2_000_000 {
-            if holds(&running.handle().status().borrow()) {
-                return;
-            }
-            yields(50).await;
-            self.clock.advance(Duration::from_millis(100));
-        }
-        panic!("it does not come to that: {:?}", running.handle().status().borrow());
-    }
-
-    /// The commits of the table, which is healthy.
-    async fn stamps(&self) -> Vec<CommitStamp> {
-        let log = Log::new(self.location.clone(), World::system());
-        let report = verify(&log, None).await.unwrap();
-        assert_eq!(report.verdict, Verdict::Healthy, "{:?}", report.findings);
-        let mut stamps = Vec::new();
-        for version in 0..=report.head {
-            stamps.push(log.commit(version).await.unwrap().unwrap().stamp().unwrap().clone());
-        }
-        stamps
-    }
-
-    /// The ids of the resets whose reloads the table holds, in order.
-    async fn reloads(&self) -> Vec<String> {
-        self.stamps().await.into_iter().filter_map(|stamp| stamp.reset).map(|reset| reset.id).collect()
-    }
-}
-
-async fn yields(count: usize) {
-    for _ in 0..count {
-        tokio::task::yield_now().await;
-    }
-}
-
-fn call(who: &str) -> ResetRequest {
-    ResetRequest { who: who.into(), why: "rows look wrong".into(), ..ResetRequest::default() }
-}
-
-fn generation(n: u64) -> Option<Generation> {
-    Some(Generation::new(n).unwrap())
-}
-
-async fn state(running: &Running, id: &str) -> ResetState {
-    running.handle().reset_by_id(id).await.unwrap().unwrap().state
-}
+use crate::connector::{BreakerRule, ResetState};
+use crate::continuity::stamp::{Kind, Mode};
 
 #[tokio::test]
 async fn a_paused_connector_keeps_its_place_over_restarts() {
@@ -804,6 +534,42 @@ async fn a_view_with_other_columns_is_reloaded_within_the_budget() {
     assert_eq!(bench.reloads().await, ids);
     bench.clock.advance(Duration::from_secs(3600));
     bench.until(&running, |status| status.generation == generation(5) && status.phase == Phase::Following).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_changelog_with_too_many_rows_for_each_of_the_views_is_loaded_anew_within_the_budget() {
+    let mut bench = Bench::new();
+    bench.reload_ratio = std::num::NonZeroU32::new(3);
+    bench.feed(|feed| feed.updates = true);
+    let running = bench.following().await;
+    // Five rows, and up to three times as many in the table.
+    bench.feed(|feed| feed.latest = 15);
+    bench.pass_until(&running, |status| status.last_step == Some(step(15))).await;
+    bench.reach(&running, Phase::Following).await;
+    assert_eq!(bench.reloads().await, Vec::<String>::new());
+    for n in 2..=4 {
+        bench.feed(|feed| feed.latest += 11);
+        let latest = bench.feed.lock().unwrap().latest;
+        bench.pass_until(&running, |s| s.generation == generation(n) && s.phase == Phase::Following).await;
+        bench.pass_until(&running, |s| s.last_step == Some(step(latest))).await;
+    }
+    let resets = running.handle().resets().await.unwrap();
+    assert!(resets.iter().all(|reset| reset.trigger == Trigger::ReloadRatio), "{resets:?}");
+    assert_eq!(
+        (resets[2].who.as_str(), resets[2].why.as_str()),
+        ("reload_ratio = 3", "the table has 26 rows, and the view 5")
+    );
+    let ids: Vec<String> = resets.into_iter().rev().map(|reset| reset.id).collect();
+    assert_eq!(bench.reloads().await, ids);
+    // The budget is used up: the changelog grows on.
+    bench.feed(|feed| feed.latest += 50);
+    let latest = bench.feed.lock().unwrap().latest;
+    bench.pass_until(&running, |s| s.last_step == Some(step(latest)) && s.phase == Phase::Following).await;
+    assert_eq!(bench.reloads().await.len(), 3);
+    bench.clock.advance(Duration::from_secs(3600));
+    bench.feed(|feed| feed.latest += 1);
+    bench.pass_until(&running, |status| status.generation == generation(5)).await;
     running.stop().await.unwrap();
 }
 

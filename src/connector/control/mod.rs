@@ -468,5 +468,8 @@ pub(crate) fn jitter(id: &str, tries: u32) -> f64 {
 }
 
 #[cfg(test)]
+#[path = "bench_tests.rs"]
+mod bench;
+#[cfg(test)]
 #[path = "control_tests.rs"]
 mod tests;
