@@ -386,7 +386,7 @@ impl Connector {
         if let Some(control) = self.control.as_ref().and_then(mpsc::WeakSender::upgrade) {
             let who = format!("reload_ratio = {ratio}");
             let why = format!("the table has {held} rows, and the view {rows}");
-            // One that is not taken is made again behind the next append.
+            // One that is not taken is made again soon.
             let _ = control.try_send(Command::Propose { who, why });
         }
     }
@@ -420,6 +420,13 @@ impl Held {
         }
     }
 
+    fn facts(&self) -> &Facts {
+        match self {
+            Self::Sink(sink) => sink.facts(),
+            Self::Target(target) => target.facts(),
+        }
+    }
+
     /// The table, claimed.
     async fn claimed(self) -> Result<Box<Sink>> {
         match self {
@@ -429,12 +436,7 @@ impl Held {
     }
 
     fn last_step(&self) -> Result<Step> {
-        match self {
-            Self::Sink(sink) => sink.last_step(),
-            Self::Target(target) => {
-                let ours = target.facts().ours().ok_or_else(|| Error::internal("a table to follow is ours"))?;
-                Ok(ours.last_step)
-            }
-        }
+        let ours = self.facts().ours().ok_or_else(|| Error::internal("a table to follow is ours"))?;
+        Ok(ours.last_step)
     }
 }

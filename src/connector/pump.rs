@@ -61,6 +61,7 @@ impl<'a> Pump<'a> {
                     if let Next::Idle { .. } = idle {
                         self.connector.show(|s| s.phase = Phase::Following);
                     }
+                    self.connector.propose_reload(self.held.as_ref().and_then(|held| held.facts().ours()));
                     self.connector.world.clock.sleep(self.connector.settings.poll_interval).await;
                 }
             }
