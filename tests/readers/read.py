@@ -6,16 +6,17 @@
     read.py many ENGINE[,ENGINE...]                                      reads each table that a line of stdin names
     read.py log TABLE                                                    the rules of PROTOCOL.md in the log
 
-ENGINE is duckdb, chdb, polars or deltalake (its SQL). `many` takes lines of a path, or of a path, a tab and a version, and
-answers each with a line an engine: {table, engine, rows, digest, columns, plain} or {table, engine, error}, where `plain`
-is the digest of the columns that are not nested; as ENGINE it also knows `parquet`, plain files in a folder, and `about`,
-what deltalake says of a table beside its rows. `poll` says "reading" on stderr after its first read, and exits with 1
-when it ever sees another number of rows or more than one generation; `log` does when a rule is broken. Polars has no
-map type and reads a map as a list of structs, whose digest is another. TABLE may be an s3:// URI for duckdb and deltalake;
-how to reach it is said by AWS_ENDPOINT_URL and the usual variables.
+ENGINE is duckdb, chdb, polars, deltalake (its SQL) or sail, which is asked as Spark is. `many` takes lines of a path, or of
+a path, a tab and a version, and answers each with a line an engine: {table, engine, rows, digest, columns, plain} or
+{table, engine, error}, where `plain` is the digest of the columns that are not nested; as ENGINE it also knows `parquet`,
+plain files in a folder, and `about`, what deltalake says of a table beside its rows. `poll` says "reading" on stderr after
+its first read, and exits with 1 when it ever sees another number of rows or more than one generation; `log` does when a
+rule is broken. Polars has no map type and reads a map as a list of structs, whose digest is another. TABLE may be an s3://
+URI for duckdb and deltalake; how to reach it is said by AWS_ENDPOINT_URL and the usual variables.
 """
 
 import argparse
+import atexit
 import collections
 import contextlib
 import functools
@@ -94,14 +95,42 @@ def read_chdb(table, version, columns, where, strings_are="text"):
 
     path = str(pathlib.Path(table).resolve()).replace("\\", "\\\\").replace("'", "\\'")
     at = "" if version is None else f", delta_lake_snapshot_version = {version}"
-    settings = f"output_format_arrow_string_as_string = {int(strings_are == 'text')}{at}"
+    # Without the kernel it takes no note of versions and vectors.
+    settings = f"allow_delta_kernel_rs = 1, output_format_arrow_string_as_string = {int(strings_are == 'text')}{at}"
     query = f"SELECT {quoted(columns)} FROM deltaLakeLocal('{path}') WHERE {where} SETTINGS {settings}"
     # It reads files below the working directory only.
     with contextlib.chdir("/"):
         return pa.ipc.open_file(chdb.query(query, "Arrow").bytes()).read_all()
 
 
-ENGINES = {"duckdb": read_duckdb, "chdb": read_chdb, "polars": read_polars, "deltalake": read_deltalake}
+@functools.cache
+def spark():
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer("127.0.0.1", 0)
+    server.start(background=True)
+    atexit.register(server.stop)
+    _, port = server.listening_address
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def read_sail(table, version, columns, where):
+    rows = spark().read.format("delta")
+    rows = rows if version is None else rows.option("versionAsOf", version)
+    rows = rows.load(str(pathlib.Path(table).resolve())).where(where)
+    return (rows if columns is None else rows.select(columns)).toArrow()
+
+
+ENGINES = {
+    "duckdb": read_duckdb,
+    "chdb": read_chdb,
+    "polars": read_polars,
+    "deltalake": read_deltalake,
+    "sail": read_sail,
+}
 
 
 def read(engine, table, version=None, columns=None, where="true"):

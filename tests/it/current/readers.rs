@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::tables::{Table, changes, digest, reload, rows};
 use crate::program::{Chance, Readers, size};
 
-const ENGINES: &str = "duckdb,chdb,polars,deltalake";
+const ENGINES: &str = "duckdb,chdb,polars,deltalake,sail";
 
 /// What the rows must come to at versions of a table.
 struct Expected(Vec<(u64, usize, String)>);
