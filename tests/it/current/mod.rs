@@ -4,4 +4,5 @@ mod index;
 mod others;
 mod readers;
 pub(crate) mod tables;
+mod tpch;
 mod vectors;
