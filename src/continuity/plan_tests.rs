@@ -35,6 +35,7 @@ fn ours(last: u64, epoch: u64, writer: &str) -> Ours {
         epoch: Epoch::new(epoch).unwrap(),
         writer: Some(writer.into()),
         digest_total: Some(Digest::EMPTY),
+        rows_total: Some(RowCounts::default()),
         drift: None,
         last_millis: None,
     }
