@@ -102,10 +102,14 @@ impl FileAction {
         Ok(XxHash3_128::oneshot(format!("{}\0{vector}", self.path).as_bytes()))
     }
 
-    /// The object that holds its deletion vector, where one of the table's does.
+    /// The object that holds its deletion vector, where one of the table's does, or may.
     pub(super) fn vector_object(&self) -> Option<Path> {
-        let vector = self.deletion_vector.as_ref().filter(|vector| vector.storage_type == "u")?;
-        vector::object(&vector.path_or_inline_dv)
+        let vector = self.deletion_vector.as_ref()?;
+        match vector.storage_type.as_str() {
+            "u" => vector::object(&vector.path_or_inline_dv),
+            "p" => vector::object_at(&vector.path_or_inline_dv),
+            _ => None,
+        }
     }
 
     /// A hash of everything that describes the file but its statistics.

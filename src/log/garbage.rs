@@ -511,6 +511,32 @@ mod tests {
     }
 
     #[test]
+    fn vectors_that_are_named_by_a_whole_path_are_needed_too() {
+        let object = "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin";
+        let line = |kind: &str, millis: i64| {
+            let vector = format!(
+                r#"{{"storageType":"p","pathOrInlineDv":"s3a://bucket/tables/t/{object}","offset":1,"sizeInBytes":40,"cardinality":1}}"#
+            );
+            let text = format!(
+                r#"{{"{kind}":{{"path":"a","size":1,"modificationTime":1,"dataChange":true,"deletionTimestamp":{millis},"deletionVector":{vector}}}}}"#
+            );
+            super::super::actions::lines(text.as_bytes()).unwrap()
+        };
+        let mut garbage = Garbage {
+            facts: Facts::absent(Duration::ZERO),
+            fates: HashMap::from([(hash(object), Fate::Unnamed)]),
+            vectors: HashMap::new(),
+            before: 9,
+            unnamed_before: 9,
+            odd: None,
+        };
+        garbage.take(line("add", 0));
+        assert_eq!(garbage.fates[&hash(object)], Fate::Named);
+        garbage.take(line("remove", 5));
+        assert_eq!(garbage.fates[&hash(object)], Fate::Removed { millis: 5 });
+    }
+
+    #[test]
     fn only_paths_as_listings_spell_them_are_plain() {
         for (path, expected) in [
             ("a.parquet", true),

@@ -119,6 +119,13 @@ pub(super) fn object(place: &str) -> Option<Path> {
     Path::parse(path).ok()
 }
 
+/// The object at the table's root that a descriptor of the type `p` may name: how its URI begins is spelled in many ways, and
+/// no other file has its name.
+pub(super) fn object_at(uri: &str) -> Option<Path> {
+    let name = uri.rsplit('/').next().filter(|name| name.starts_with(VECTOR_PREFIX))?;
+    Path::parse(name).ok()
+}
+
 fn name(id: &Uuid) -> String {
     format!("{VECTOR_PREFIX}{id}.bin")
 }
