@@ -7,6 +7,7 @@
 # Each round has its own seed, printed before it and by each test; CUTOVER_SEED=… repeats what a test decided, but not
 # what the machine did meanwhile. CUTOVER_PYTHON names the readers' interpreter; without it tests/run.sh installs them.
 # CUTOVER_SECOND_CRASHES=1000000 takes every second crash inside the recovery from every first one, which takes hours.
+# CUTOVER_SEEDS_LAYOUT=changelog or current lets the simulation play tables of one layout alone, not each in half the seeds.
 # That the simulation notices a protocol that lacks a rule is shown by tests/mutants.sh, which takes an hour by itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."

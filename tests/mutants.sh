@@ -33,7 +33,7 @@ fresh() {
     # The rest of the tests is not needed, and takes long to build.
     printf '%s\n' '//! The simulation alone.' '#![allow(clippy::all, dead_code, unused)]' \
         'mod faults;' 'mod object_stores { pub(crate) mod server; }' 'mod program;' 'mod simulation;' 'mod tables;' \
-        'mod world;' >"$copy/tests/it/main.rs"
+        'mod vectors;' 'mod world;' >"$copy/tests/it/main.rs"
 }
 
 simulate() {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use twox_hash::XxHash3_128;
 
 use crate::tables::{self, Table as Files};
+use crate::vectors;
 use crate::world::{changes, log, rows, world};
 
 /// How many files' rows are remembered between two checks.
@@ -663,18 +664,7 @@ fn descriptor(vectors: &StructArray, row: usize) -> Value {
 
 /// The rows that a deletion vector deletes; `None` where the file that holds it is gone.
 fn deleted(vector: &Value, files: &BTreeMap<String, Bytes>) -> Option<Result<RoaringTreemap, String>> {
-    let Some(place) = vector["pathOrInlineDv"].as_str() else { return Some(Ok(RoaringTreemap::new())) };
-    let size = vector["sizeInBytes"].as_u64().unwrap() as usize;
-    let framed = match vector["storageType"].as_str().unwrap() {
-        "i" => z85::decode(place).unwrap()[..size].to_vec(),
-        "u" => {
-            let id = uuid::Uuid::from_slice(&z85::decode(place).unwrap()).unwrap();
-            let begin = vector["offset"].as_u64().unwrap() as usize + 4;
-            files.get(&format!("deletion_vector_{id}.bin"))?[begin..begin + size].to_vec()
-        }
-        other => return Some(Err(format!("it is stored as {other}"))),
-    };
-    Some(RoaringTreemap::deserialize_from(&framed[4..]).map_err(|e| e.to_string()))
+    vectors::deleted(vector, |object| files.get(object).cloned())
 }
 
 fn string(of: &StructArray, name: &str, row: usize) -> Option<String> {

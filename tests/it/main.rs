@@ -47,6 +47,7 @@ mod tidy;
 mod troubles;
 mod two_writers;
 mod types;
+mod vectors;
 mod verify;
 mod workload;
 mod world;

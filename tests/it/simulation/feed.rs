@@ -32,6 +32,12 @@ pub(super) struct Feed {
     /// The same, with one change of a row in a step at most.
     netted: Vec<Change>,
     states: BTreeMap<u64, State>,
+    /// The ids that its rows have are below it.
+    ids: u64,
+    /// How many rows of a snapshot come at once.
+    batch: usize,
+    /// One step in so many changes most rows at once; 0 for none.
+    sweeps: u64,
     /// What processes said is safe, and not checked yet.
     pub(super) acknowledged: Vec<(usize, u64)>,
 }
@@ -42,7 +48,17 @@ impl Feed {
     pub(super) fn new(chance: &mut Chance) -> Self {
         let rows = (0..chance.below(5) as i64).map(|id| (id, Some(format!("row {id}"))));
         let states = BTreeMap::from([(Self::FIRST, rows.collect())]);
-        Self { raw: Vec::new(), netted: Vec::new(), states, acknowledged: Vec::new() }
+        let (raw, netted, acknowledged) = (Vec::new(), Vec::new(), Vec::new());
+        Self { raw, netted, states, ids: 8, batch: 2, sweeps: 0, acknowledged }
+    }
+
+    /// One with rows enough for many files, or for a file of which so many are deleted that the log does not hold them.
+    pub(super) fn of_many_rows(chance: &mut Chance) -> Self {
+        let is_wide = chance.one_in(4);
+        let (rows, batch, sweeps) = if is_wide { (600, 400, 5) } else { (40, 2, 0) };
+        let first = (0..(rows - chance.below(rows / 4)) as i64).map(|id| (id, Some(format!("row {id}"))));
+        let states = BTreeMap::from([(Self::FIRST, first.collect())]);
+        Self { states, ids: rows + 8, batch, sweeps, ..Self::new(chance) }
     }
 
     pub(super) fn latest(&self) -> u64 {
@@ -62,7 +78,10 @@ impl Feed {
     pub(super) fn grow(&mut self, chance: &mut Chance) {
         let step = self.latest() + 1 + chance.below(3);
         let mut state = self.state(step).clone();
-        let ids: BTreeSet<i64> = (0..chance.below(5)).map(|_| chance.below(8) as i64).collect();
+        let ids: BTreeSet<i64> = match self.sweeps > 0 && chance.one_in(self.sweeps) {
+            true => (0..self.ids as i64).filter(|_| !chance.one_in(4)).collect(),
+            false => (0..chance.below(5)).map(|_| chance.below(self.ids) as i64).collect(),
+        };
         for id in ids {
             let twice = chance.one_in(4);
             let name = |text: &str| Some(format!("{text} at {step}"));
@@ -179,7 +198,7 @@ impl Source for FeedSource {
 
     async fn snapshot(&mut self, pick: Pick) -> Result<(View, Snapshot)> {
         self.wait("choose a snapshot").await;
-        let (at, rows) = {
+        let (at, rows, size) = {
             let feed = self.feed.lock().unwrap();
             let mut at = feed.latest();
             if matches!(pick, Pick::Newest { .. }) {
@@ -187,9 +206,9 @@ impl Source for FeedSource {
                 at = held[self.chance.lock().unwrap().below(held.len() as u64) as usize];
             }
             let rows: Vec<_> = feed.state(at).iter().map(|(id, name)| (*id, name.clone())).collect();
-            (at, rows)
+            (at, rows, feed.batch)
         };
-        let batches: Vec<RecordBatch> = rows.chunks(2).map(batch).collect();
+        let batches: Vec<RecordBatch> = rows.chunks(size).map(batch).collect();
         let (gate, owner) = (Arc::clone(&self.gate), self.owner);
         let mut snapshot = Snapshot::from_batches(step(at), batches);
         snapshot.rows = snapshot

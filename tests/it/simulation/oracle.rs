@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use cutover::continuity::stamp::Layout;
 use serde_json::Value;
 
 use super::feed::{Change, Feed, State};
+use super::rows::{File, Row, file_of, state_of};
 use super::storage::Storage;
 use crate::tables::entry;
+use crate::vectors;
 
 /// Removed files stay for a week, but for an hour by which a clock may be ahead.
 const RETAINED_MILLIS: i64 = (7 * 24 - 1) * 3600 * 1000;
@@ -18,31 +18,19 @@ const RETAINED_MILLIS: i64 = (7 * 24 - 1) * 3600 * 1000;
 /// A rule that is broken, in words.
 pub(super) type Violation = String;
 
-/// A row of the table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Row {
-    pub(super) generation: i64,
-    pub(super) change: (i64, String, i64, Option<String>),
-}
-
-/// A live data file.
-#[derive(Debug, Clone)]
-pub(super) struct File {
-    pub(super) add: Value,
-    pub(super) rows: Vec<Row>,
-}
-
 /// The table at its head, and what its versions were.
-#[derive(Default)]
 pub(super) struct Oracle {
+    pub(super) layout: Layout,
     pub(super) head: Option<u64>,
     pub(super) entries: BTreeMap<u64, Bytes>,
     /// Versions whose entries were deleted.
     cleaned: BTreeSet<u64>,
     pub(super) live: BTreeMap<String, File>,
-    /// Removed files and when.
+    /// Removed files as they were, by their paths.
+    pub(super) gone: BTreeMap<String, File>,
+    /// Objects of removed files and when.
     pub(super) removed: BTreeMap<String, i64>,
-    /// When removed files were removed, as their removers say.
+    /// When they were removed, as their removers say.
     removal_dates: BTreeMap<String, i64>,
     pub(super) metadata: Value,
     /// Whether it is a table of ours.
@@ -67,57 +55,81 @@ pub(super) struct Oracle {
     pub(super) anchor: u64,
     /// The state of each version whose files others may still read.
     pub(super) states: BTreeMap<u64, Option<State>>,
-    added: BTreeSet<String>,
+    /// Files that were added as rows that come, or go: path and vector.
+    added: BTreeSet<(String, String)>,
+    /// All paths that were added.
+    pub(super) named: BTreeSet<String>,
+    /// The digest of the generation's rows, as the last commit says.
+    pub(super) digest: u128,
+    /// What commits came to that a table has which is the view.
+    pub(super) moved: Moved,
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, Violation> {
+/// How often files were given vectors, and joined.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// Files that were given another vector.
+    pub(super) vectors: u64,
+    /// Those of them that stand in an object of their own.
+    pub(super) stored: u64,
+    pub(super) joins: u64,
+    /// Files that had deleted rows from the beginning.
+    pub(super) joined_with_deleted: u64,
+}
+
+impl Moved {
+    pub(super) fn add(&mut self, other: Self) {
+        self.vectors += other.vectors;
+        self.stored += other.stored;
+        self.joins += other.joins;
+        self.joined_with_deleted += other.joined_with_deleted;
+    }
+}
+
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, Violation> {
     value[key].as_str().ok_or_else(|| format!("{key} is {}", value[key]))
 }
 
-fn number(value: &Value, key: &str) -> Result<u64, Violation> {
+pub(super) fn number(value: &Value, key: &str) -> Result<u64, Violation> {
     value[key].as_u64().ok_or_else(|| format!("{key} is {}", value[key]))
 }
 
-fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Violation> {
+pub(super) fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// The rows of a data file of the table, sorted.
-pub(super) fn rows_of(bytes: Bytes) -> Result<Vec<Row>, Violation> {
-    let failed = |e: &dyn std::fmt::Display| format!("a data file cannot be read: {e}");
-    let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).and_then(|b| b.build()).map_err(|e| failed(&e))?;
-    let mut rows = Vec::new();
-    for batch in reader {
-        let batch = batch.map_err(|e| failed(&e))?;
-        let long = |name: &str| batch.column_by_name(name).map(|c| c.as_primitive::<Int64Type>());
-        let string = |name: &str| batch.column_by_name(name).map(|c| c.as_string::<i32>());
-        for at in 0..batch.num_rows() {
-            let long = |name: &str| long(name).map_or(-1, |c| c.value(at));
-            let string = |name: &str| string(name).and_then(|c| c.iter().nth(at).flatten().map(str::to_string));
-            let op = string("__op").unwrap_or_default();
-            rows.push(Row {
-                generation: long("__generation"),
-                change: (long("__step"), op, long("id"), string("name")),
-            });
-        }
-    }
-    rows.sort();
-    Ok(rows)
-}
-
-/// The current state by a changelog's rows.
-pub(super) fn fold<'a>(rows: impl Iterator<Item = &'a Row>) -> State {
-    let mut latest: BTreeMap<i64, &'a Row> = BTreeMap::new();
-    for row in rows {
-        let held = latest.entry(row.change.2).or_insert(row);
-        if row.change.0 > held.change.0 {
-            *held = row;
-        }
-    }
-    latest.into_iter().filter(|(_, r)| r.change.1 != "d").map(|(id, r)| (id, r.change.3.clone())).collect()
-}
-
 impl Oracle {
+    pub(super) fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            head: None,
+            entries: BTreeMap::new(),
+            cleaned: BTreeSet::new(),
+            live: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            removal_dates: BTreeMap::new(),
+            metadata: Value::Null,
+            is_ours: false,
+            generation: 0,
+            last_step: 0,
+            epoch: 0,
+            writers: BTreeMap::new(),
+            commits: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            drift: None,
+            drifts: 0,
+            asked: BTreeSet::new(),
+            reset: BTreeSet::new(),
+            anchor: 0,
+            states: BTreeMap::new(),
+            added: BTreeSet::new(),
+            named: BTreeSet::new(),
+            digest: 0,
+            moved: Moved::default(),
+        }
+    }
+
     /// Takes every version that has appeared.
     pub(super) fn observe(&mut self, storage: &Storage, feed: &Feed, millis: i64) -> Result<(), Violation> {
         // A put that arrives where the log was cleaned up is no version of the table: others clean up again.
@@ -131,12 +143,19 @@ impl Oracle {
                 .map_err(|e| format!("version {version}: {e}; its entry is\n{}", String::from_utf8_lossy(&bytes)))?;
             self.head = Some(version);
             self.entries.insert(version, bytes);
-            let state = fold(self.live.values().flat_map(|f| &f.rows));
             let is_sound = self.is_ours && self.drift.is_none();
-            demand(!is_sound || state == *feed.state(self.last_step), || {
-                format!("version {version}: the rows give {state:?} at step {}", self.last_step)
-            })?;
-            self.states.insert(version, is_sound.then_some(state));
+            let state = match is_sound {
+                true => {
+                    let state = state_of(self.layout, self.live.values().flat_map(File::left))
+                        .map_err(|e| format!("version {version}: {e}"))?;
+                    demand(state == *feed.state(self.last_step), || {
+                        format!("version {version}: the rows give {state:?} at step {}", self.last_step)
+                    })?;
+                    Some(state)
+                }
+                false => None,
+            };
+            self.states.insert(version, state);
         }
     }
 
@@ -159,29 +178,38 @@ impl Oracle {
             .map_err(|e| e.to_string())?;
         let is_foreign = self.foreign.contains(&version);
         demand(stamp.is_none() == is_foreign, || "an entry without our stamp that nobody else wrote".into())?;
-        let mut gone: Vec<File> = Vec::new();
+        let mut gone: BTreeMap<String, File> = BTreeMap::new();
         for remove in all("remove") {
             let path = text(remove, "path")?;
-            gone.push(self.live.remove(path).ok_or_else(|| format!("{path} is removed and was not live"))?);
-            self.removed.insert(path.into(), millis);
+            let file = self.live.remove(path).ok_or_else(|| format!("{path} is removed and was not live"))?;
+            let vector = vectors::id(&remove["deletionVector"]);
+            demand(file.id().1 == vector, || format!("{path} is removed with the vector {vector:?}"))?;
             let date =
                 remove["deletionTimestamp"].as_i64().ok_or_else(|| format!("{path} is removed without a date"))?;
-            self.removal_dates.insert(path.into(), date);
+            for object in file.objects() {
+                self.removed.insert(object.clone(), millis);
+                self.removal_dates.insert(object, date);
+            }
+            self.gone.insert(path.into(), file.clone());
+            gone.insert(path.into(), file);
         }
         let left = self.live.len();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut adds: Vec<File> = Vec::new();
         for add in all("add") {
-            let path = text(add, "path")?;
-            let bytes = storage.peek(path).ok_or_else(|| format!("{path} is named and does not exist"))?;
-            demand(number(add, "size")? == bytes.len() as u64, || format!("{path} has {} bytes", bytes.len()))?;
-            let found = rows_of(bytes)?;
-            let stats: Value = serde_json::from_str(text(add, "stats")?).map_err(|e| e.to_string())?;
-            demand(number(&stats, "numRecords")? == found.len() as u64, || format!("{path} has {} rows", found.len()))?;
-            demand(self.added.insert(path.into()), || format!("{path} was added before"))?;
-            rows.extend(found.iter().cloned());
-            self.live.insert(path.into(), File { add: add.clone(), rows: found });
+            let file = file_of(add, storage)?;
+            let (path, vector) = file.id();
+            demand(add["dataChange"] == false || self.added.insert((path.clone(), vector)), || {
+                format!("{path} was added before")
+            })?;
+            demand(self.live.insert(path.clone(), file.clone()).is_none(), || format!("{path} is live twice"))?;
+            adds.push(file);
         }
-        rows.sort();
+        let named: Vec<String> = self.live.values().flat_map(File::objects).collect();
+        for object in named {
+            self.removed.remove(&object);
+            self.removal_dates.remove(&object);
+        }
+        let removes: Vec<&Value> = all("remove").collect();
         let before = std::mem::take(&mut self.metadata);
         self.metadata = all("metaData").next_back().cloned().unwrap_or_else(|| before.clone());
         match stamp {
@@ -193,27 +221,40 @@ impl Oracle {
                 demand(stamp["kind"] == "append" || epoch == stamp["epoch"].as_u64(), || {
                     format!("the epoch's txn is {epoch:?}")
                 })?;
-                let commit = Commit { version, stamp, rows, left, removes: gone.len(), before };
+                let changes = |actions: &[&Value]| actions.iter().all(|action| action["dataChange"] != false);
+                let changes_data = changes(&removes) && changes(&all("add").collect::<Vec<_>>());
+                let keeps_data = removes.iter().copied().chain(all("add")).all(|action| action["dataChange"] == false);
+                let commit = Commit { version, stamp, adds, left, gone, before, changes_data, keeps_data };
                 self.judge(commit, feed)
             }
-        }
+        }?;
+        self.named.extend(all("add").filter_map(|add| add["path"].as_str()).map(str::to_string));
+        Ok(())
     }
 
     fn judge(&mut self, commit: Commit, feed: &Feed) -> Result<(), Violation> {
-        let Commit { version, stamp, rows, left, removes, before } = commit;
-        let (kind, id) = (text(&stamp, "kind")?, text(&stamp, "commit")?);
-        let (generation, epoch, to) = (number(&stamp, "generation")?, number(&stamp, "epoch")?, number(&stamp, "to")?);
+        let Commit { version, stamp, adds, left, gone, before, .. } = &commit;
+        let version = *version;
+        let (kind, id) = (text(stamp, "kind")?, text(stamp, "commit")?);
+        let (generation, epoch, to) = (number(stamp, "generation")?, number(stamp, "epoch")?, number(stamp, "to")?);
         demand(self.commits.insert(id.into()), || format!("the commit {id} stands in two versions"))?;
-        let writer = text(&stamp, "writer")?;
+        let writer = text(stamp, "writer")?;
         let holder = self.writers.entry(epoch).or_insert_with(|| writer.into());
         demand(holder == writer, || format!("the epoch {epoch} has the writers {holder} and {writer}"))?;
         demand(epoch >= self.epoch, || format!("the epoch {epoch} follows {}", self.epoch))?;
+        let mut rows: Vec<Row> = adds.iter().flat_map(|file| file.rows.iter().cloned()).collect();
+        rows.sort();
         let counted: u64 = ["i", "u", "d"].iter().map(|op| stamp["rows"][op].as_u64().unwrap_or(0)).sum();
-        demand(counted == rows.len() as u64, || format!("the stamp counts {counted} rows of {}", rows.len()))?;
+        demand(self.layout == Layout::Current || counted == rows.len() as u64, || {
+            format!("the stamp counts {counted} rows of {}", rows.len())
+        })?;
+        let layout = self.layout;
         let expected = |changes: Vec<Change>| -> Vec<Row> {
-            let row = |c: Change| Row {
-                generation: generation as i64,
-                change: (c.step as i64, c.op.to_string(), c.id, c.name),
+            let row = |c: Change| match layout {
+                Layout::Changelog => {
+                    Row { generation: generation as i64, change: (c.step as i64, c.op.to_string(), c.id, c.name) }
+                }
+                Layout::Current => Row::of_view(c.id, c.name),
             };
             let mut rows: Vec<Row> = changes.into_iter().map(row).collect();
             rows.sort();
@@ -227,22 +268,28 @@ impl Oracle {
                 demand(self.is_ours && epoch == self.epoch + 1, || {
                     format!("a claim takes {epoch} after {}", self.epoch)
                 })?;
-                let is_bare = rows.is_empty() && removes == 0 && generation == self.generation;
+                let is_bare = adds.is_empty() && gone.is_empty() && generation == self.generation;
                 demand(is_bare && from == Some(to) && to == self.last_step, || "a claim changes something".into())?;
             }
             "append" => {
                 demand(self.is_ours && epoch == self.epoch, || {
                     format!("an append of epoch {epoch}, held is {}", self.epoch)
                 })?;
-                demand(generation == self.generation && removes == 0, || "an append is not of the generation".into())?;
+                demand(generation == self.generation, || "an append is not of the generation".into())?;
                 demand(self.drift.is_none(), || format!("an append follows drift: {:?}", self.drift))?;
                 demand(from == Some(self.last_step), || format!("an append follows step {}", self.last_step))?;
-                let expected = expected(feed.netted(self.last_step, to).cloned().collect());
-                demand(rows == expected, || format!("the rows are {rows:?}, expected {expected:?}"))?;
+                match layout {
+                    Layout::Changelog => {
+                        demand(gone.is_empty(), || "an append removes files".into())?;
+                        let expected = expected(feed.netted(self.last_step, to).cloned().collect());
+                        demand(rows == expected, || format!("the rows are {rows:?}, expected {expected:?}"))?;
+                    }
+                    Layout::Current => self.judge_replaced(&commit, feed, to)?,
+                }
                 self.anchor = version;
             }
             "reload" => {
-                demand(left == 0, || format!("a reload leaves {left} files"))?;
+                demand(*left == 0, || format!("a reload leaves {left} files"))?;
                 demand(generation == self.generation + 1, || {
                     format!("generation {generation} follows {}", self.generation)
                 })?;
@@ -254,6 +301,8 @@ impl Oracle {
                     |(id, name): (&i64, &Option<String>)| Change { step: to, op: "i", id: *id, name: name.clone() };
                 let expected = expected(feed.state(to).iter().map(insert).collect());
                 demand(rows == expected, || format!("the rows are {rows:?}, expected {expected:?}"))?;
+                demand(counted == rows.len() as u64, || format!("a reload of {} rows counts {counted}", rows.len()))?;
+                demand(adds.iter().all(|file| file.deleted.is_empty()), || "a reload deletes rows".into())?;
                 match id.strip_prefix("reset:") {
                     Some(reset) => {
                         demand(self.asked.contains(reset), || format!("nobody asked for the reset {reset}"))?;
@@ -262,19 +311,31 @@ impl Oracle {
                     None => demand(!self.is_ours, || "a reload that nobody asked for".into())?,
                 }
                 let property = |key: &str| self.metadata["configuration"][key].as_str().unwrap_or_default();
-                let says = [property("cutover.generation"), property("cutover.step"), property("cutover.commit")];
-                let expected = [generation.to_string(), to.to_string(), id.to_string()];
+                let says = ["generation", "step", "commit", "layout"].map(|key| property(&format!("cutover.{key}")));
+                let layout = if layout == Layout::Current { "current" } else { "changelog" };
+                let expected = [generation.to_string(), to.to_string(), id.to_string(), layout.to_string()];
                 demand(says == expected.each_ref().map(String::as_str), || format!("the properties are {says:?}"))?;
                 let theirs = |metadata: &Value| -> BTreeMap<String, Value> {
                     let all = metadata["configuration"].as_object().cloned().unwrap_or_default();
                     all.into_iter().filter(|(key, _)| !key.starts_with("cutover.")).collect()
                 };
                 let kept = theirs(&self.metadata);
-                let lost = theirs(&before).into_iter().find(|(key, value)| kept.get(key) != Some(value));
+                let lost = theirs(before).into_iter().find(|(key, value)| kept.get(key) != Some(value));
                 demand(lost.is_none(), || format!("a reload changes a property of others: {lost:?}"))?;
                 (self.is_ours, self.drift, self.anchor) = (true, None, version);
             }
+            "maintenance" if layout == Layout::Current => {
+                demand(self.is_ours && epoch == self.epoch && generation == self.generation, || {
+                    format!("files of epoch {epoch} are joined, held is {}", self.epoch)
+                })?;
+                demand(self.drift.is_none(), || format!("files are joined after drift: {:?}", self.drift))?;
+                demand(from == Some(to) && to == self.last_step && counted == 0, || "joining files is a step".into())?;
+                self.judge_joined(&commit)?;
+            }
             other => return Err(format!("a commit of the kind {other}")),
+        }
+        if layout == Layout::Current {
+            self.judge_digest(&commit)?;
         }
         (self.generation, self.epoch, self.last_step) = (generation, epoch, to);
         Ok(())
@@ -303,11 +364,16 @@ impl Oracle {
         Ok(())
     }
 
-    /// A file that was removed becomes live once more.
-    pub(super) fn expect_again(&mut self, path: &str) {
-        self.added.remove(path);
-        self.removed.remove(path);
-        self.removal_dates.remove(path);
+    /// Whether a live file cannot be read without the object.
+    pub(super) fn needs(&self, object: &str) -> bool {
+        self.live.contains_key(object) || self.live.values().any(|file| file.objects().any(|path| path == object))
+    }
+
+    /// A file that was removed becomes live once more, as it was.
+    pub(super) fn expect_again(&mut self, path: &str) -> Option<File> {
+        let file = self.gone.get(path)?.clone();
+        self.added.remove(&file.id());
+        Some(file)
     }
 
     /// What was written once stays: entries that are there are those that were seen, and live files exist.
@@ -322,19 +388,28 @@ impl Oracle {
         for (path, file) in &self.live {
             let size = storage.peek(path).map(|bytes| bytes.len() as u64);
             demand(size == file.add["size"].as_u64(), || format!("the live file {path} has {size:?} bytes"))?;
+            let deleted = vectors::deleted(&file.add["deletionVector"], |object| storage.peek(object));
+            demand(deleted.as_ref() == Some(&Ok(file.deleted.clone())), || {
+                format!("the vector of {path} gives {deleted:?}, once it was {:?}", file.deleted)
+            })?;
         }
         Ok(())
     }
 }
 
 /// A commit of ours, and what came of its files.
-struct Commit {
+pub(super) struct Commit {
     version: u64,
-    stamp: Value,
-    rows: Vec<Row>,
+    pub(super) stamp: Value,
+    pub(super) adds: Vec<File>,
     /// Live files that it did not add and did not remove.
     left: usize,
-    removes: usize,
+    /// The files that it removed, by their paths.
+    pub(super) gone: BTreeMap<String, File>,
     /// The metadata before it.
     before: Value,
+    /// Whether all that it adds and removes changes rows, by its own words.
+    pub(super) changes_data: bool,
+    /// Whether none of it does.
+    pub(super) keeps_data: bool,
 }

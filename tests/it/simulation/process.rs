@@ -1,27 +1,33 @@
 //! What runs: writers, resets, checkpoints and readers, each as a process with a store, a clock and ids of its own.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cutover::connector::{CommitBounds, Connector, ConnectorSettings, Reset, Until};
 use cutover::continuity::plan::{Older, OnExisting};
-use cutover::continuity::stamp::ResetStamp;
+use cutover::continuity::stamp::{Layout, ResetStamp};
 use cutover::log::Log;
 use cutover::sink::{Destination, Maintained};
 use cutover::{Ids, Location, Result, SinkSettings, World};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::feed::{Feed, FeedSource, Honesty};
 use super::gate::{Gate, GateStore};
-use super::oracle::{Oracle, Row, Violation, rows_of};
+use super::homes::{Home, Homes};
+use super::oracle::{Oracle, Violation};
+use super::rows::{Row, rows_of};
 use super::storage::Storage;
 use super::time::{ProcessClock, Time};
 use crate::faults::{Call, Fault, FaultStore, Verb};
 use crate::program::Chance;
+use crate::vectors;
 use crate::world::settings;
 
 /// The machine's own time in which a process makes a move, unless it hangs outside of what is simulated.
@@ -78,6 +84,9 @@ pub(super) struct Stage {
     pub(super) on_existing: OnExisting,
     pub(super) heartbeat: Option<Duration>,
     pub(super) log_retention: Option<&'static str>,
+    pub(super) layout: Layout,
+    /// Where indexes of keys are kept; `None` where each process holds its own in memory.
+    pub(super) homes: Option<Homes>,
 }
 
 /// A process.
@@ -95,6 +104,8 @@ pub(super) struct Process {
     pub(super) begun: Duration,
     /// How far its wall clock is ahead.
     pub(super) skew_millis: i64,
+    /// Where it keeps the index of the table's keys.
+    pub(super) home: Option<Home>,
 }
 
 impl Process {
@@ -205,41 +216,55 @@ impl Stage {
             clock: Arc::new(ProcessClock { time: Arc::clone(&self.time), owner: id, skew_millis }),
             ids: Arc::new(Ids::from_seed(self.seed.wrapping_mul(1000) + id as u64)),
         };
+        let keeps_index = matches!(role, Role::Writer(_) | Role::Reset(_));
+        let homes = self.homes.as_ref().filter(|_| keeps_index);
+        let home = homes.map(|homes| homes.take(&mut self.chance.lock().unwrap()));
+        let keys = home.as_ref().map(|home| home.path.clone());
         let future = match role.clone() {
             Role::Writer(honesty) => {
-                let mut connector = self.connector(id, honesty, location, world);
+                let mut connector = self.connector(id, honesty, location, world, keys);
                 async move { connector.run(Until::Stopped).await.map(|_| Ended::Done) }.boxed_local()
             }
             Role::Reset(id_of_reset) => {
-                let connector = self.connector(id, Honesty::Sound, location, world);
+                let connector = self.connector(id, Honesty::Sound, location, world, keys);
                 reset(connector, id_of_reset).boxed_local()
             }
             Role::Checkpoint => checkpoint(Log::new(location, world)).boxed_local(),
-            Role::Maintenance => maintenance(location, self.sink(), world).boxed_local(),
+            Role::Maintenance => maintenance(location, self.sink(None), world).boxed_local(),
             Role::Gc => gc(Log::new(location, world)).boxed_local(),
             Role::Reader => read(Log::new(location, world)).boxed_local(),
         };
         let (drifts, began_in_drift, cleaned) = (oracle.drifts, oracle.drift.is_some(), oracle.cleaned());
         let begun = self.time.passed();
-        Process { id, role, future, store, drifts, began_in_drift, cleaned, begun, skew_millis }
+        Process { id, role, future, store, drifts, began_in_drift, cleaned, begun, skew_millis, home }
     }
 
-    fn sink(&self) -> SinkSettings {
+    fn sink(&self, keys: Option<PathBuf>) -> SinkSettings {
         let mut sink = settings();
         sink.on_existing = self.on_existing;
-        // Each batch of a snapshot fills a file.
-        sink.files.target_file_size = 1;
+        (sink.layout, sink.key_index) = (self.layout, keys);
+        // Each batch of a snapshot fills a file; small ones are joined where they need not be so small.
+        if self.layout == Layout::Changelog || self.one_in(3) {
+            sink.files.target_file_size = 1;
+        }
         sink.properties
             .extend(self.log_retention.map(|interval| ("delta.logRetentionDuration".into(), interval.into())));
         sink
     }
 
-    fn connector(self: &Arc<Self>, owner: usize, honesty: Honesty, location: Location, world: World) -> Connector {
+    fn connector(
+        self: &Arc<Self>,
+        owner: usize,
+        honesty: Honesty,
+        location: Location,
+        world: World,
+        keys: Option<PathBuf>,
+    ) -> Connector {
         let source =
             FeedSource::new(Arc::clone(&self.feed), Arc::clone(&self.gate), owner, honesty, Arc::clone(&self.chance));
         let commit = CommitBounds { max_interval: Duration::from_secs(2), max_rows: 4, max_bytes: 1 << 20 };
         let settings = ConnectorSettings {
-            sink: self.sink(),
+            sink: self.sink(keys),
             commit,
             heartbeat: self.heartbeat,
             poll_interval: Duration::from_secs(1),
@@ -278,17 +303,28 @@ async fn checkpoint(log: Log) -> Result<Ended> {
     Ok(Ended::Done)
 }
 
-/// Reads as engines do: the newest version, its live files, then each of them.
+/// Reads as engines do: the newest version, its live files, then each of them without what its vector deletes.
 async fn read(log: Log) -> Result<Ended> {
     let version = log.replay(None).await?.version;
     let mut rows = Vec::new();
     for file in log.live_files_at(version).await? {
-        let bytes = match log.store().get(&file.object()?).await {
-            Ok(object) => object.bytes().await,
-            Err(e) => Err(e),
+        let vector = file.vector.clone().unwrap_or_default();
+        let stored = match vectors::object(&vector) {
+            Some(object) => match bytes_of(&log, &Path::from(object)).await {
+                Some(bytes) => Some(bytes),
+                None => return Ok(Ended::Unread),
+            },
+            None => None,
         };
-        let Ok(bytes) = bytes else { return Ok(Ended::Unread) };
-        rows.extend(rows_of(bytes).expect("a file that is named is whole"));
+        let Some(bytes) = bytes_of(&log, &file.object()?).await else { return Ok(Ended::Unread) };
+        let found = rows_of(bytes).expect("a file that is named is whole");
+        let deleted =
+            vectors::deleted(&vector, |_| stored).expect("it was read").expect("a vector that is named is whole");
+        rows.extend(found.into_iter().zip(0..).filter(|(_, place)| !deleted.contains(*place)).map(|(row, _)| row));
     }
     Ok(Ended::Read(version, rows))
+}
+
+async fn bytes_of(log: &Log, path: &Path) -> Option<Bytes> {
+    log.store().get(path).await.ok()?.bytes().await.ok()
 }

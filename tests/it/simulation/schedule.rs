@@ -1,6 +1,6 @@
 //! Who moves next: one seed decides about every call, fault, crash and moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,23 +8,29 @@ use std::task::Poll;
 use std::time::Duration;
 
 use cutover::continuity::plan::OnExisting;
+use cutover::continuity::stamp::Layout;
 use cutover::log::Log;
 use cutover::{ErrorKind, Location, Result};
 use object_store::ObjectStore;
 
 use super::feed::{Feed, Honesty};
 use super::gate::{Gate, Pass, Ticket};
-use super::oracle::{Oracle, Violation, fold};
+use super::homes::Homes;
+use super::oracle::{Moved, Oracle, Violation};
 use super::others::Foreign;
 use super::process::{Ended, Process, Role, STILL, Stage};
+use super::rows::state_of;
 use super::storage::Storage;
 use super::time::{Home, Time};
 use crate::faults::Verb;
 use crate::program::Chance;
+use crate::vectors;
 use crate::world::world;
 
 /// Fewer moves are no simulation; more come until there were faults enough.
 const MOVES: u64 = 350;
+/// Where the table is the view, each process has the table to read first, and files are joined by those that live long.
+const MOVES_OF_CURRENT: u64 = 700;
 /// Faults that each seed meets.
 const FAULTS: u64 = 20;
 /// Everything that was fed is committed, or an end that has a name is reached, within this time of a sound storage.
@@ -42,6 +48,7 @@ pub(super) struct Played {
     pub(super) fired: BTreeMap<&'static str, u64>,
     pub(super) versions: u64,
     pub(super) maintained: Sums,
+    pub(super) moved: Moved,
     pub(super) violation: Option<Violation>,
 }
 
@@ -61,9 +68,9 @@ impl Sums {
     }
 }
 
-/// Plays `seed`.
-pub(super) async fn play(seed: u64) -> Played {
-    let mut schedule = Schedule::new(seed);
+/// Plays `seed` over a table of this layout.
+pub(super) async fn play(seed: u64, layout: Layout) -> Played {
+    let mut schedule = Schedule::new(seed, layout);
     let violation = schedule.play().await.err();
     let stage = &schedule.stage;
     Played {
@@ -72,6 +79,7 @@ pub(super) async fn play(seed: u64) -> Played {
         fired: stage.fired.lock().unwrap().clone(),
         versions: schedule.oracle.head.map_or(0, |head| head + 1),
         maintained: schedule.maintained,
+        moved: schedule.oracle.moved,
         violation,
     }
 }
@@ -87,18 +95,23 @@ struct Schedule {
     maintained: Sums,
     /// Whether others have left a checkpoint that is untrue.
     is_untrue: bool,
+    /// Processes end, and are joined by others, in one of so many moves that would have it so.
+    steadiness: u64,
 }
 
 impl Schedule {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, layout: Layout) -> Self {
         let home = Home::here();
         let time = Arc::new(Time::new(home));
         let mut chance = Chance::from_seed(seed);
-        let feed = Feed::new(&mut chance);
+        let is_current = layout == Layout::Current;
+        let feed = if is_current { Feed::of_many_rows(&mut chance) } else { Feed::new(&mut chance) };
         let rates = (3 + chance.below(10), 20 + chance.below(100));
         let on_existing = if chance.one_in(4) { OnExisting::Truncate } else { OnExisting::Error };
         let heartbeat = chance.one_in(3).then_some(Duration::from_secs(5));
         let log_retention = chance.one_in(2).then_some("interval 2 hours");
+        let steadiness = if is_current { [2, 20][chance.below(2) as usize] } else { 1 };
+        let homes = (is_current && chance.one_in(2)).then(Homes::new);
         let stage = Stage {
             seed,
             gate: Arc::new(Gate::new(home)),
@@ -114,16 +127,19 @@ impl Schedule {
             on_existing,
             heartbeat,
             log_retention,
+            layout,
+            homes,
         };
         Self {
             stage: Arc::new(stage),
-            oracle: Oracle::default(),
+            oracle: Oracle::new(layout),
             processes: Vec::new(),
             gone: Vec::new(),
             begun: 0,
             resets: 0,
             maintained: Sums::default(),
             is_untrue: false,
+            steadiness,
         }
     }
 
@@ -132,7 +148,8 @@ impl Schedule {
             self.foreign(|foreign| foreign.create())?;
         }
         let mut moves = 0;
-        while moves < MOVES || self.stage.faults.load(Ordering::Relaxed) < FAULTS {
+        let many = if self.oracle.layout == Layout::Current { MOVES_OF_CURRENT } else { MOVES };
+        while moves < many || self.stage.faults.load(Ordering::Relaxed) < FAULTS {
             self.act().await?;
             self.oracle.check_retained(&self.stage.storage, self.stage.time.unix_millis())?;
             moves += 1;
@@ -153,7 +170,7 @@ impl Schedule {
                 stage.note(|| format!("the source reaches {latest}"));
                 Ok(())
             }
-            6..=9 => self.begin_writer().await,
+            6..=9 if self.is_unsteady() => self.begin_writer().await,
             10 => self.begin_reset().await,
             11 if self.oracle.head.is_some() => self.begin(Role::Reader).await,
             12 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Gc).await,
@@ -163,7 +180,7 @@ impl Schedule {
             14 if self.oracle.is_ours && stage.one_in(6) => self.foreign(|foreign| foreign.drift()),
             15 if stage.one_in(3) => self.clean().await,
             16 => self.land_late_puts().await,
-            17 => self.crash(None).await,
+            17 if self.is_unsteady() => self.crash(None).await,
             18 if stage.one_in(2) => {
                 let hours = [1, 5, 20, 60][stage.below(4) as usize];
                 self.sleep(Duration::from_secs(hours * 3600)).await
@@ -173,6 +190,11 @@ impl Schedule {
             19 | 20 => self.move_time().await,
             _ => self.let_pass().await,
         }
+    }
+
+    /// Whether processes come and go in this move. Nothing is drawn where they always do.
+    fn is_unsteady(&self) -> bool {
+        self.steadiness == 1 || self.processes.is_empty() || self.stage.one_in(self.steadiness)
     }
 
     async fn begin_writer(&mut self) -> Result<(), Violation> {
@@ -254,6 +276,17 @@ impl Schedule {
         self.stage.rest().await
     }
 
+    /// The same for a process that dies; the machine writes down what the process held in memory, or does not.
+    async fn kill(&mut self, process: Process) -> Result<(), Violation> {
+        let Process { future, home, .. } = process;
+        self.gone.push(process.store);
+        match home.filter(|_| self.stage.one_in(2)) {
+            Some(home) => home.killed(|| drop(future)),
+            None => drop(future),
+        }
+        self.stage.rest().await
+    }
+
     fn observe(&mut self) -> Result<(), Violation> {
         let mut feed = self.stage.feed.lock().unwrap();
         self.oracle.observe(&self.stage.storage, &feed, self.stage.time.unix_millis())?;
@@ -282,7 +315,7 @@ impl Schedule {
                 if self.oracle.reset.contains(id) { Ok(()) } else { wrong() }
             }
             Ok(Ended::Read(version, rows)) => match self.oracle.states.get(&version) {
-                Some(Some(state)) if fold(rows.iter()) != *state => {
+                Some(Some(state)) if state_of(self.oracle.layout, rows.iter()).as_ref() != Ok(state) => {
                     Err(format!("a reader of version {version} sees {rows:?}, not {state:?}"))
                 }
                 Some(_) => Ok(()),
@@ -324,11 +357,11 @@ impl Schedule {
         match self.stage.below(100) {
             0 if is_storage => self.hang(ticket, Pass::Hang, "hang").await,
             1 if is_storage => self.hang(ticket, Pass::DoneThenHang, "done, then hang").await,
-            2 => {
+            2 if self.is_unsteady() => {
                 self.hang(ticket, Pass::DoneThenHang, "crash after").await?;
                 self.crash(Some(ticket.owner)).await
             }
-            3 => {
+            3 if self.is_unsteady() => {
                 self.stage.count("crash before");
                 self.crash(Some(ticket.owner)).await
             }
@@ -359,7 +392,7 @@ impl Schedule {
         if let Some(at) = at {
             let process = self.processes.remove(at);
             self.stage.note(|| format!("p{} dies", process.id));
-            self.bury(process).await?;
+            self.kill(process).await?;
         }
         Ok(())
     }
@@ -539,7 +572,7 @@ impl Schedule {
         };
         let dead: Vec<Process> = self.processes.extract_if(.., |p| !stays(p)).collect();
         for process in dead {
-            self.bury(process).await?;
+            self.kill(process).await?;
         }
         self.observe()
     }
@@ -591,8 +624,11 @@ impl Schedule {
         let failed = |e: cutover::Error| format!("the log cannot be replayed: {e:?}");
         let replayed = log.replay(None).await.map_err(failed)?;
         let files = log.live_files_at(replayed.version).await.map_err(failed)?;
-        let found: std::collections::BTreeSet<_> = files.iter().map(|f| f.path.as_str()).collect();
-        let expected: std::collections::BTreeSet<_> = self.oracle.live.keys().map(String::as_str).collect();
+        let id = |path: &str, vector: &serde_json::Value| (path.to_string(), vectors::id(vector));
+        let none = serde_json::Value::Null;
+        let found: BTreeSet<_> = files.iter().map(|f| id(&f.path, f.vector.as_ref().unwrap_or(&none))).collect();
+        let live = self.oracle.live.iter();
+        let expected: BTreeSet<_> = live.map(|(path, file)| id(path, &file.add["deletionVector"])).collect();
         let says = (Some(replayed.version), replayed.step, replayed.epoch);
         let knows = (self.oracle.head, Some(self.oracle.last_step as i64), Some(self.oracle.epoch as i64));
         if says != knows || found != expected {
