@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use crate::faults::{Call, Fault, Script};
 use crate::invariants::{Seen, check_product};
 use crate::program::{Chance, size};
-use crate::workload::{END, Process, Truth, checked, truth};
+use crate::workload::{CURRENT, END, Process, Truth, checked, truth};
 use crate::world::memory;
 
 /// When a process dies: before or after one of its calls, by number.
@@ -40,6 +40,8 @@ struct Survived {
     calls: Vec<Call>,
     /// How the last process's rounds of maintenance ended.
     maintained: Vec<cutover::Result<Maintained>>,
+    /// The live files at the end.
+    live: usize,
     /// Deaths that happened.
     deaths: usize,
     violations: Vec<String>,
@@ -61,7 +63,8 @@ async fn survive(deaths: Vec<Death>) -> Survived {
 }
 
 async fn survive_in(table: Table, deaths: Vec<Death>) -> Survived {
-    let (storage, truth) = (memory(), truth());
+    let (storage, is_current) = (memory(), !matches!(table, Table::Changelog));
+    let (truth, end) = if is_current { (CURRENT.truth(), CURRENT.end) } else { (truth(), END) };
     let home = matches!(table, Table::Current).then(|| TempDir::new().unwrap());
     let process = |seed, script| {
         let process = Process::new(&storage, seed, script);
@@ -75,7 +78,7 @@ async fn survive_in(table: Table, deaths: Vec<Death>) -> Survived {
     let (mut violations, mut happened) = (Vec::new(), 0);
     for (seed, death) in (1..).zip(&deaths) {
         let process = process(seed, death.script());
-        let ended = process.deliver(&truth, END, Duration::ZERO).await;
+        let ended = process.deliver(&truth, end, Duration::ZERO).await;
         happened += usize::from(process.faults.is_dead());
         // What runs beside the commits makes the number of calls vary a little.
         if !process.faults.is_dead() && (ended.is_err() || process.faults.calls().len() > death.call) {
@@ -86,21 +89,27 @@ async fn survive_in(table: Table, deaths: Vec<Death>) -> Survived {
         }
     }
     let last = process(99, Box::new(|_| None));
-    if let Err(e) = last.deliver(&truth, END, Duration::ZERO).await {
+    if let Err(e) = last.deliver(&truth, end, Duration::ZERO).await {
         violations.push(format!("after {deaths:?} the next process ends with {e:?}"));
     }
-    violations.extend(finished(&storage, &truth).await.err().map(|found| format!("after {deaths:?}: {found}")));
+    let live = match finished(&storage, &truth, end).await {
+        Ok(seen) => seen.live.len(),
+        Err(found) => {
+            violations.push(format!("after {deaths:?}: {found}"));
+            0
+        }
+    };
     let maintained = std::mem::take(&mut *last.maintained.lock().unwrap());
-    Survived { calls: last.faults.calls(), maintained, deaths: happened, violations }
+    Survived { calls: last.faults.calls(), maintained, live, deaths: happened, violations }
 }
 
 /// That the workload is done, and each of its parts once.
-pub(crate) async fn finished(storage: &Arc<dyn ObjectStore>, truth: &Truth) -> Result<Seen, String> {
+pub(crate) async fn finished(storage: &Arc<dyn ObjectStore>, truth: &Truth, end: u64) -> Result<Seen, String> {
     let seen = checked(storage, truth).await?;
     check_product(storage, &seen).await?;
     // The reload's own entry may be cleaned up by then.
     let generation = seen.stamps.last().map(|stamp| stamp.generation);
-    if (seen.last_step, generation, seen.lost) != (Some(END as i64), Some(2), None) {
+    if (seen.last_step, generation, seen.lost) != (Some(end as i64), Some(2), None) {
         return Err(format!("the workload ends at {:?}: {:?}", seen.last_step, seen.stamps));
     }
     Ok(seen)
@@ -173,6 +182,8 @@ fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
         let [Ok(Maintained { checkpoint: Some(_), cleaned: 1.., garbage: 1.., .. })] = whole.maintained[..] else {
             panic!("the workload is maintained once, and there is something to do: {:?}", whole.maintained);
         };
+        // Each step leaves a file.
+        assert!(whole.live < 16, "{} files are live, so none were joined", whole.live);
         let operations = whole.calls.len();
         let offset = chance.below(one_in) as usize;
         let mut cases: Vec<Vec<Death>> =
@@ -185,9 +196,10 @@ fn a_crash_at_any_call_leaves_the_view_as_it_is_where_the_table_is_the_view() {
         }));
         let survived = on_threads(cases, run);
         let (runs, deaths) = (survived.len(), survived.iter().map(|s| s.deaths).sum::<usize>());
+        let joined = survived.iter().filter(|s| s.live < 16).count();
         none(survived.into_iter().flat_map(|s| s.violations).collect());
         eprintln!(
-            "{TEST}: {table:?}, {operations} operations, {runs} runs, {deaths} crashes, 0 violations; seed {}",
+            "{TEST}: {table:?}, {operations} operations, {runs} runs, {deaths} crashes, files joined in {joined}, 0 violations; seed {}",
             chance.seed
         );
         assert!(deaths * 100 >= runs * 95, "{deaths} crashes happened in {runs} runs");

@@ -76,7 +76,9 @@ async fn cut(
         if number % goes_on == 0 {
             let next = Process::untroubled(&store, 70);
             match next.deliver(&truth, END, Duration::ZERO).await {
-                Ok(()) => wrong.extend(finished(&store, &truth).await.err().map(|found| format!("{place}: {found}"))),
+                Ok(()) => {
+                    wrong.extend(finished(&store, &truth, END).await.err().map(|found| format!("{place}: {found}")))
+                }
                 Err(e) => wrong.push(format!("{place}: the next process ends with {e:?}")),
             }
         }

@@ -121,6 +121,10 @@ impl Site {
         Self { is_current: true, ..self }
     }
 
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_current
+    }
+
     /// The table's URI, as the program is told.
     pub(crate) fn uri(&self) -> String {
         match &self.place {

@@ -102,7 +102,7 @@ async fn run(case: Case) -> Went {
     if let Err(e) = next.deliver(&truth, END, Duration::ZERO).await {
         wrong.push(format!("the next process ends with {e:?}"));
     }
-    wrong.extend(finished(&storage, &truth).await.err());
+    wrong.extend(finished(&storage, &truth, END).await.err());
     let place = calls.get(case.call).map(|call| format!("{:?} of {}", call.verb, call.path));
     let wrong =
         wrong.into_iter().map(|what| format!("{} × {} at {place:?} ({case:?}): {what}", trouble.times, trouble.name));

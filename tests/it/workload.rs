@@ -21,11 +21,23 @@ use crate::faults::{FaultStore, Script};
 use crate::invariants::{Oracle, Seen, check};
 use crate::world::{TestClock, rows, settings, step, view, world};
 
-/// The steps at which the workload begins, is reloaded, is maintained and gets a column, and ends.
+/// The step at which the workload begins.
 pub(crate) const CREATED: u64 = 10;
-pub(crate) const RELOADED: u64 = 22;
-pub(crate) const WIDENED: u64 = 28;
-pub(crate) const END: u64 = 30;
+pub(crate) const RELOADED: u64 = CHANGELOG.reloaded;
+pub(crate) const WIDENED: u64 = CHANGELOG.widened;
+pub(crate) const END: u64 = CHANGELOG.end;
+
+/// The steps at which the workload is reloaded, is maintained and gets a column, and ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Course {
+    reloaded: u64,
+    widened: u64,
+    pub(crate) end: u64,
+}
+
+const CHANGELOG: Course = Course { reloaded: 22, widened: 28, end: 30 };
+/// Where the table is the view, steps enough follow the reload that their files are joined.
+pub(crate) const CURRENT: Course = Course { reloaded: 14, widened: 37, end: 40 };
 
 const RESET: &str = "the-reset";
 const PAUSE: Duration = Duration::from_secs(1);
@@ -34,18 +46,36 @@ const MOST_TRIES: u32 = 60;
 /// Longer than the log keeps entries, and the table removed files.
 const RETENTION: Duration = Duration::from_secs(60 * 24 * 3600);
 
+impl Course {
+    /// What the workload feeds and asks for.
+    pub(crate) fn truth(self) -> Truth {
+        Arc::new(Mutex::new(self.oracle()))
+    }
+
+    fn oracle(self) -> Oracle {
+        let mut oracle = Oracle::default();
+        for at in [CREATED, self.reloaded] {
+            oracle.snapshot(at, &snapshot_rows(at));
+        }
+        let changes = (CREATED..self.end).map(|at| changes_after(at, self));
+        changes.for_each(|changes| changes.batches().iter().for_each(|batch| oracle.changes(batch)));
+        oracle.reset(RESET);
+        oracle
+    }
+}
+
 /// The view as it is when the changes after `at` come.
-fn view_after(at: u64) -> View {
+fn view_after(at: u64, course: Course) -> View {
     let mut fields: Vec<Field> = view().schema().fields().iter().map(|f| f.as_ref().clone()).collect();
-    if at >= WIDENED {
+    if at >= course.widened {
         fields.push(Field::new("more", DataType::Utf8, true));
     }
     View::new("v", &Schema::new(fields), vec!["id".into()]).unwrap()
 }
 
 /// One row is inserted, one updated, one deleted.
-fn changes_after(at: u64) -> Changes {
-    let (to, view) = (at + 1, view_after(at));
+fn changes_after(at: u64, course: Course) -> Changes {
+    let (to, view) = (at + 1, view_after(at, course));
     // The row that goes came with the step before, but for the first one after a snapshot.
     let ids = vec![to as i64 + 1000, to as i64, to as i64 + 999];
     let text = |name: &str| StringArray::from(vec![Some(format!("{name} at {to}")), Some(format!("{name}'s")), None]);
@@ -71,22 +101,11 @@ fn snapshot(at: u64) -> Snapshot {
     Snapshot::from_batches(step(at), snapshot_rows(at))
 }
 
-/// What the workload feeds and asks for.
-pub(crate) fn oracle() -> Oracle {
-    let mut oracle = Oracle::default();
-    for at in [CREATED, RELOADED] {
-        oracle.snapshot(at, &snapshot_rows(at));
-    }
-    (CREATED..END).for_each(|at| changes_after(at).batches().iter().for_each(|batch| oracle.changes(batch)));
-    oracle.reset(RESET);
-    oracle
-}
-
 /// What was acknowledged by any process; the same for all of them.
 pub(crate) type Truth = Arc<Mutex<Oracle>>;
 
 pub(crate) fn truth() -> Truth {
-    Arc::new(Mutex::new(oracle()))
+    CHANGELOG.truth()
 }
 
 /// Checks the storage against what was fed and acknowledged so far.
@@ -106,6 +125,7 @@ pub(crate) struct Process {
     store: Arc<dyn ObjectStore>,
     world: World,
     layout: Layout,
+    course: Course,
     /// Where a table that is the view has the index of its keys; each process may find what those before it left.
     keys: Option<PathBuf>,
 }
@@ -133,13 +153,14 @@ impl Process {
             store,
             world,
             layout,
+            course: CHANGELOG,
             keys: None,
         }
     }
 
     /// The same for a table that is the view.
     pub(crate) fn of_current(self, keys: Option<PathBuf>) -> Self {
-        Self { layout: Layout::Current, keys, ..self }
+        Self { layout: Layout::Current, course: CURRENT, keys, ..self }
     }
 
     /// A process to which nothing happens.
@@ -170,14 +191,16 @@ impl Process {
         let mut settings = settings();
         settings.schema_change = SchemaChange::AddColumns;
         (settings.layout, settings.key_index) = (self.layout, self.keys.clone());
-        // Each batch of a snapshot gets a file.
-        settings.files.target_file_size = 1;
+        // Each batch of a snapshot gets a file, where small ones are not joined.
+        if self.layout == Layout::Changelog {
+            settings.files.target_file_size = 1;
+        }
         let location = Location::on(Arc::clone(&self.store));
         let mut target = Target::open(location, view(), settings, self.world.clone()).await?;
         let sink = match target.standing() {
             Standing::Ours(ours) => {
                 let at = ours.last_step.get();
-                target.deliver(view_after(at))?;
+                target.deliver(view_after(at, self.course))?;
                 target.claim().await?
             }
             Standing::Absent | Standing::Foreign => match target.load(snapshot(CREATED)).await {
@@ -216,23 +239,27 @@ impl Process {
             Some(writer) => writer,
             none => none.insert(self.claim(truth).await?),
         };
-        if writer.at == RELOADED && !writer.is_reset {
+        if writer.at == self.course.reloaded && !writer.is_reset {
             let reset = ResetStamp { id: RESET.into(), who: "a test".into(), why: "to see".into() };
-            writer.sink.reload(snapshot(RELOADED), reset, Older::Refused).await?;
+            writer.sink.reload(snapshot(writer.at), reset, Older::Refused).await?;
             // What it begins beside the commits ends before the next, so that calls come in one order.
             writer.sink.rest().await;
             writer.is_reset = true;
         } else if writer.at >= until {
             return Ok(true);
-        } else if writer.at == WIDENED && !writer.is_maintained {
+        } else if writer.at == self.course.widened && !writer.is_maintained {
             writer.is_maintained = true;
             self.grow_old().await;
             // What fails here fails no step.
             let ended = writer.sink.maintain().await;
             self.maintained.lock().unwrap().push(ended);
         } else {
-            writer.sink.deliver(view_after(writer.at))?;
-            writer.sink.append(changes_after(writer.at)).await?;
+            writer.sink.deliver(view_after(writer.at, self.course))?;
+            writer.sink.append(changes_after(writer.at, self.course)).await?;
+            if self.layout == Layout::Current {
+                // What is joined is joined before the next step, for the same reason.
+                writer.sink.rest().await;
+            }
             writer.at += 1;
             truth.lock().unwrap().acknowledge(writer.at);
         }
