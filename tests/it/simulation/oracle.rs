@@ -201,6 +201,9 @@ impl Oracle {
             demand(add["dataChange"] == false || self.added.insert((path.clone(), vector)), || {
                 format!("{path} was added before")
             })?;
+            demand(gone.get(&path).is_none_or(|before| before.id() != file.id()), || {
+                format!("{path} is removed and added with the same vector")
+            })?;
             demand(self.live.insert(path.clone(), file.clone()).is_none(), || format!("{path} is live twice"))?;
             adds.push(file);
         }

@@ -150,8 +150,11 @@ impl Foreign<'_> {
             }
             _ if file.deleted.is_empty() => return "no vector to rewrite",
             _ => {
+                // No commit adds what it removes: the same rows, held by the log, are the same vector.
+                let is_inline = file.add["deletionVector"]["storageType"] == "i";
+                let storages = if is_inline { &["u"] } else { WITHIN };
                 let again = json!({ "add": file.add });
-                (self.with_vector(again, &file.deleted, WITHIN), "a vector is written anew")
+                (self.with_vector(again, &file.deleted, storages), "a vector is written anew")
             }
         };
         let mut add = add;
