@@ -31,6 +31,8 @@ use crate::world::world;
 const MOVES: u64 = 350;
 /// Where the table is the view, each process has the table to read first, and files are joined by those that live long.
 const MOVES_OF_CURRENT: u64 = 700;
+/// Calls, and moments of waiting, in which a writer commits often enough that files are joined.
+const LONG: u64 = 400;
 /// Faults that each seed meets.
 const FAULTS: u64 = 20;
 /// Everything that was fed is committed, or an end that has a name is reached, within this time of a sound storage.
@@ -178,6 +180,7 @@ impl Schedule {
             13 if self.oracle.is_ours && stage.one_in(3) => self.begin(Role::Maintenance).await,
             13 if self.oracle.is_ours => self.foreign(|foreign| foreign.maintain()),
             14 if self.oracle.is_ours && stage.one_in(6) => self.foreign(|foreign| foreign.drift()),
+            15 if self.may_follow_long() && stage.one_in(3) => self.follow_long().await,
             15 if stage.one_in(3) => self.clean().await,
             16 => self.land_late_puts().await,
             17 if self.is_unsteady() => self.crash(None).await,
@@ -529,6 +532,34 @@ impl Schedule {
             self.drive(id).await?;
         }
         self.crash_if_there(id).await?;
+        self.stage.is_calm.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn may_follow_long(&self) -> bool {
+        self.oracle.layout == Layout::Current && self.oracle.is_ours && self.oracle.drift.is_none()
+    }
+
+    /// One writer delivers for so long, on a sound storage, that files are joined; then it goes on among the others.
+    async fn follow_long(&mut self) -> Result<(), Violation> {
+        self.stage.is_calm.store(true, Ordering::Relaxed);
+        let id = self.begun;
+        self.begin(Role::Writer(Honesty::Sound)).await?;
+        for _ in 0..LONG {
+            if !self.processes.iter().any(|process| process.id == id) {
+                break;
+            }
+            match self.ticket_of(id) {
+                Some(ticket) => {
+                    self.stage.gate.let_pass(ticket.id, Pass::Go);
+                    self.drive(id).await?;
+                }
+                None => {
+                    self.stage.feed.lock().unwrap().grow(&mut self.stage.chance.lock().unwrap());
+                    self.move_time().await?;
+                }
+            }
+        }
         self.stage.is_calm.store(false, Ordering::Relaxed);
         Ok(())
     }
