@@ -48,6 +48,9 @@ pub(super) struct Ticket {
 pub(super) struct Gate {
     /// The kernel has other threads, whose calls nobody can come between.
     home: Home,
+    /// Whether calls are told apart by what they ask, not by when they came: of two tasks beside a process, the kernel may let
+    /// either go on first.
+    by_content: bool,
     state: Mutex<State>,
 }
 
@@ -58,13 +61,18 @@ struct State {
 }
 
 impl Gate {
-    pub(super) fn new(home: Home) -> Self {
-        Self { home, state: Mutex::default() }
+    pub(super) fn new(home: Home, by_content: bool) -> Self {
+        Self { home, by_content, state: Mutex::default() }
     }
 
     /// The calls that can be let pass.
     pub(super) fn waiting(&self) -> Vec<Ticket> {
-        self.state.lock().unwrap().tickets.iter().filter(|t| t.pass.is_none()).cloned().collect()
+        let mut waiting: Vec<Ticket> =
+            self.state.lock().unwrap().tickets.iter().filter(|t| t.pass.is_none()).cloned().collect();
+        if self.by_content {
+            waiting.sort_by_cached_key(|t| (t.owner, t.task.is_some(), format!("{:?}", t.verb), t.path.clone(), t.id));
+        }
+        waiting
     }
 
     /// Whether `owner` itself can do nothing before the schedule moves.

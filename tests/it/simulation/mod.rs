@@ -78,8 +78,9 @@ fn layout_of(seed: u64) -> Layout {
 }
 
 fn played(seed: u64, layout: Layout) -> Played {
-    // All but the kernel runs on this thread.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    // All but the kernel, and work on indexes that are on disk, runs on this thread.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
     runtime.block_on(play(seed, layout))
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use cutover::continuity::plan::OnExisting;
 use cutover::continuity::stamp::Layout;
 use cutover::log::Log;
 use cutover::{ErrorKind, Location, Result};
+use futures::future::LocalBoxFuture;
 use object_store::ObjectStore;
 
 use super::feed::{Feed, Honesty};
@@ -86,6 +87,32 @@ pub(super) async fn play(seed: u64, layout: Layout) -> Played {
     }
 }
 
+/// Whether a process has something to do since it was polled.
+#[derive(Default)]
+struct Woken {
+    is_woken: AtomicBool,
+    outer: Mutex<Option<Waker>>,
+}
+
+impl Woken {
+    fn poll<T>(self: &Arc<Self>, future: &mut LocalBoxFuture<'static, T>, context: &mut Context<'_>) -> Poll<T> {
+        *self.outer.lock().unwrap() = Some(context.waker().clone());
+        self.is_woken.store(false, Ordering::SeqCst);
+        future.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
+    }
+
+    fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.outer.lock().unwrap().take().into_iter().for_each(Waker::wake);
+    }
+}
+
 struct Schedule {
     stage: Arc<Stage>,
     oracle: Oracle,
@@ -116,7 +143,7 @@ impl Schedule {
         let homes = (is_current && chance.one_in(2)).then(Homes::new);
         let stage = Stage {
             seed,
-            gate: Arc::new(Gate::new(home)),
+            gate: Arc::new(Gate::new(home, is_current)),
             storage: Arc::new(Storage::new(Arc::clone(&time))),
             time,
             feed: Arc::new(Mutex::new(feed)),
@@ -247,7 +274,8 @@ impl Schedule {
         let waits_for_tasks = || may_wait_for_tasks() && (gate.holds_beside(id) || time.sleeps_beside(id));
         let mut ended = None;
         while ended.is_none() {
-            let moved = poll_fn(|context| match process.future.as_mut().poll(context) {
+            let woken = Arc::new(Woken::default());
+            let moved = poll_fn(|context| match woken.poll(&mut process.future, context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending if gate.holds(id) || time.sleeps(id) => Poll::Ready(None),
                 // What runs beside it is run by the runtime, which must be let.
@@ -259,7 +287,14 @@ impl Schedule {
                 tokio::time::timeout(STILL, moved).await.map_err(|_| format!("process {id} does not move any more"))?;
             let is_held = ended.is_some() || gate.holds(id) || time.sleeps(id) || waits_for_tasks();
             if is_held && self.stage.rests() {
-                break;
+                if self.stage.homes.is_none() {
+                    break;
+                }
+                // One thread works on all indexes, in order: what the process has there is done after this.
+                tokio::task::spawn_blocking(|| ()).await.map_err(|e| e.to_string())?;
+                if !woken.is_woken() {
+                    break;
+                }
             }
             tokio::task::yield_now().await;
         }
