@@ -136,7 +136,7 @@ pub(super) fn connector(name: &str) -> Value {
     json!({
         "schema": "cutover.status/1", "name": name, "mode": "snapshot_and_follow", "destination": "delta", "uri": "lake/v",
         "state": "following", "since": 0, "health": "healthy", "trouble": null, "reset": null, "generation": 2,
-        "cutover": 120, "last_step": 345, "source_step": 345, "lag_steps": 0, "lag_seconds": 0.0, "snapshot": null,
+        "cutover": 120, "last_step": 345, "table_rows": 5600, "current_rows": 5000, "source_step": 345, "lag_steps": 0, "lag_seconds": 0.0, "snapshot": null,
         "place": {"acknowledged": 345, "when_full": "backpressure"}, "streams": null, "sent_step": null, "appends": 7, "rows": 1200, "bytes": 4096,
         "work": {
             "commits": {}, "commit_seconds": {"bounds": [], "counts": [], "sum": 0.0}, "conflicts": 0, "retries": {},

@@ -1,10 +1,12 @@
 //! How a connector reads a step log.
 
+use arrow::compute::concat_batches;
+
 use crate::change::Changes;
 use crate::error::{Error, Lost, Result};
 use crate::schema::View;
 use crate::source::rows::blocking;
-use crate::step::Step;
+use crate::step::{Step, StepRange};
 use crate::steplog::{Next, Reader, StepLog, Stored};
 
 use super::Detached;
@@ -66,13 +68,13 @@ fn read<T>(
     most: u64,
     mut judge: impl FnMut(&Stored) -> Result<Option<T>>,
 ) -> Result<(Found<T>, Option<Reader>)> {
-    let (mut changes, mut bytes, mut is_past) = (None::<Changes>, 0, false);
+    let (mut range, mut batches, mut bytes, mut is_past) = (None::<StepRange>, Vec::new(), 0, false);
     while bytes < most {
         match reader.read_next()? {
             Next::Step(stored) => {
                 bytes += stored.bytes();
                 match judge(&stored)? {
-                    Some(stopped) if changes.is_none() => return Ok((Found::Stopped(stopped), None)),
+                    Some(stopped) if range.is_none() => return Ok((Found::Stopped(stopped), None)),
                     Some(_) => {
                         is_past = true;
                         break;
@@ -81,24 +83,27 @@ fn read<T>(
                 }
                 let more = stored.changes()?;
                 let place = format!("step {} in the step log", stored.step);
-                let batches = more.batches().iter().map(|batch| view.conform_changes(batch, &place));
-                let more = Changes::new(more.range(), batches.collect::<Result<_>>()?)?;
-                changes = Some(match changes {
-                    Some(before) => before.join(more)?,
-                    None => more,
+                for batch in more.batches() {
+                    batches.push(view.conform_changes(batch, &place)?);
+                }
+                range = Some(match range {
+                    Some(before) => before.join(more.range())?,
+                    None => more.range(),
                 });
             }
             Next::End => break,
-            Next::Gone { earliest } if changes.is_none() => return Ok((Found::Gone(earliest), None)),
+            Next::Gone { earliest } if range.is_none() => return Ok((Found::Gone(earliest), None)),
             // The next look tells.
             Next::Gone { .. } => break,
         }
     }
-    let found = changes.map_or(Found::End, |changes| {
-        let to = changes.range().to();
-        Found::Changes(changes.at_position(format!("step {to}")))
-    });
-    Ok((found, (!is_past).then_some(reader)))
+    let Some(range) = range else { return Ok((Found::End, (!is_past).then_some(reader))) };
+    // A batch of one row takes as much as one of many.
+    let all = concat_batches(&view.change_schema(), &batches)
+        .map_err(|e| Error::internal("changes of the step log were not put together").with_source(e))?;
+    let batches = if all.num_rows() > 0 { vec![all] } else { Vec::new() };
+    let changes = Changes::new(range, batches)?.at_position(format!("step {}", range.to()));
+    Ok((Found::Changes(changes), (!is_past).then_some(reader)))
 }
 
 /// Unavailable: the log of the view `view` let go of what follows a snapshot of `step`.

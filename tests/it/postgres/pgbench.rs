@@ -181,6 +181,9 @@ fn tables_under_pgbench_are_the_servers_at_any_position() {
         if number == 0 {
             wait_until(Duration::from_secs(1), is_loading);
         } else if number == count * 2 / 3 {
+            // A reset during the first load takes its place, and begins the first generation.
+            let is_loaded = wait_until(PATIENCE, || !site.stamps("accounts").is_empty());
+            assert!(is_loaded, "{}; seed {seed}", running.said());
             site.run(&["reset", "p/accounts/lake", "--url", &url, "--yes"]).ended(0, seed);
             wait_until(Duration::from_secs(1), is_loading);
         } else if number * 4 >= count && number != count * 2 / 3 + 1 {
