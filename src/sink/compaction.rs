@@ -151,6 +151,11 @@ impl Compaction {
         true
     }
 
+    /// Whether there were commits since it was looked for something to join.
+    fn has_seen_commits(&self) -> bool {
+        (1..LOOK_EVERY).contains(&self.left)
+    }
+
     /// Whether it is time to look for something to join. A process that ends soon would never do it: the first commit is
     /// one.
     fn is_due(&mut self, boot: Duration) -> bool {
@@ -204,6 +209,10 @@ impl Core {
     pub(super) async fn close_compaction(&mut self, claim: &Claim) {
         let late = self.world.clock.deadline(CLOSE);
         let last = async {
+            if self.compaction.has_seen_commits() {
+                self.compaction.left = 1;
+                self.compact(claim).await;
+            }
             while self.compaction.rest().await {
                 self.compact(claim).await;
             }

@@ -144,3 +144,21 @@ async fn files_of_a_changelog_are_joined_and_every_step_stays_readable() {
         table.holds(&model, seed).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_end_after_one_commit_leave_few_files() {
+    let mut chance = Chance::new("processes_that_end_after_one_commit_leave_few_files");
+    let seed = chance.seed;
+    for layout in [Layout::Changelog, Layout::Current] {
+        let table = Table::of(layout);
+        let mut model = rows(&mut chance, 100, 60, 5);
+        for at in 5..45 {
+            let mut sink = table.sink(&model, at).await;
+            sink.append(changes(&mut chance, &mut model, 100, at, at + 1, 12)).await.unwrap();
+            sink.close().await;
+        }
+        let told = told(&table);
+        assert!(told.most_live <= 18, "{layout}: {} files at once; seed {seed}", told.most_live);
+        table.holds(&model, seed).await;
+    }
+}

@@ -116,8 +116,8 @@ fn refreshed_orders_and_lines_are_read_exactly_at_every_tenth_version() {
     let test = "refreshed_orders_and_lines_are_read_exactly_at_every_tenth_version";
     let Some(readers) = Readers::find(test) else { return };
     let mut chance = Chance::new(test);
-    let steps = size("CUTOVER_TPCH_STEPS", 30);
-    let scale = std::env::var("CUTOVER_TPCH_SF").unwrap_or_else(|_| "0.002".into());
+    let steps = size("CUTOVER_TPCH_STEPS", 20);
+    let scale = std::env::var("CUTOVER_TPCH_SF").unwrap_or_else(|_| "0.001".into());
     let warehouse = Warehouse::new(&readers, &scale, steps, chance.seed);
     // One process goes on with the index of another, and the last one has to make it again.
     let first = 1 + chance.below(steps / 2);
