@@ -111,7 +111,7 @@ fn lines(shown: &Document<'_>) -> String {
 
 /// How many rows the table has for each of the view's, where it has more than one.
 fn ratio(held: u64, rows: u64) -> String {
-    if held <= rows { String::new() } else { format!(": {:.1} for each", held as f64 / rows.max(1) as f64) }
+    if held <= rows { String::new() } else { format!(": {:.2} for each", held as f64 / rows.max(1) as f64) }
 }
 
 fn variables(shown: &Document<'_>) -> String {
