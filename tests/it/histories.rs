@@ -62,8 +62,8 @@ impl Healthy {
                     if chance.one_in(3) {
                         // Rows that a vector takes away stand in the file beside those that count.
                         add["add"]["stats"] = json!({"numRecords": share + 1}).to_string().into();
-                        add["add"]["deletionVector"] = json!({"storageType": "i", "sizeInBytes": 40, "cardinality": 1,
-                            "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"});
+                        add["add"]["deletionVector"] = json!({"storageType": "i", "sizeInBytes": 34, "cardinality": 1,
+                            "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000"});
                     }
                     actions.push(add);
                 }

@@ -198,7 +198,8 @@ async fn a_checkpoint_beside_the_appends_is_compared_and_taken_for_nobody_elses(
     let before = listings(&faults.calls());
     sink.append(changes(10 + DUE + 20, 10 + DUE + 21)).await.unwrap();
     assert_eq!(listings(&faults.calls()), before, "the facts were read anew for a checkpoint of our own");
-    assert_eq!(sink.facts().checkpoint, Some(DUE));
+    // Joined files have versions of their own, which no checkpoint waits for.
+    assert!(sink.facts().checkpoint >= Some(DUE), "{:?}", sink.facts().checkpoint);
     assert_eq!(verify(&log(&inner, &world), None).await.unwrap().verdict, Verdict::Healthy);
     sink.close().await;
 }

@@ -179,7 +179,7 @@ fn property(c: &mut Chance) -> &'static str {
 fn vectored(add: &Value, data_change: bool) -> Value {
     let mut add = add.clone();
     add["dataChange"] = data_change.into();
-    add["deletionVector"] = json!({"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", "sizeInBytes": 40, "cardinality": 1});
+    add["deletionVector"] = json!({"storageType": "i", "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000", "sizeInBytes": 34, "cardinality": 1});
     add
 }
 
