@@ -130,7 +130,7 @@ impl Loaded {
         let text = (0..versions).map(|version| fs::read_to_string(entry(version)).unwrap()).collect::<String>();
         let last = |member: &str| {
             let actions = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-            actions.filter(|action| action.get(member).is_some()).last().unwrap()
+            actions.filter(|action| action.get(member).is_some()).next_back().unwrap()
         };
         let (mut protocol, mut metadata) = (last("protocol"), last("metaData"));
         metadata["metaData"]["configuration"][property] = "true".into();
