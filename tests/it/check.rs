@@ -129,8 +129,8 @@ impl Loaded {
         let versions = (0..).take_while(|version| entry(*version).exists()).count();
         let text = (0..versions).map(|version| fs::read_to_string(entry(version)).unwrap()).collect::<String>();
         let last = |member: &str| {
-            let actions = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-            actions.filter(|action| action.get(member).is_some()).next_back().unwrap()
+            let mut actions = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            actions.rfind(|action| action.get(member).is_some()).unwrap()
         };
         let (mut protocol, mut metadata) = (last("protocol"), last("metaData"));
         metadata["metaData"]["configuration"][property] = "true".into();
