@@ -6,7 +6,6 @@ use super::Session;
 use super::args::Output;
 use super::table::TableArgs;
 use super::text;
-use crate::continuity::stamp::{Mode, RowCounts};
 use crate::error::Result;
 use crate::inspect::{self, Shown};
 use crate::step::Step;
@@ -82,7 +81,7 @@ fn document<'a>(uri: &'a str, shown: &'a Shown) -> Document<'a> {
         epoch: shown.epoch.get(),
         digest_total: shown.digest_total.map(|d| d.to_string()),
         table_rows: shown.rows_total.map(|total| shown.table.layout.live_rows(total)),
-        current_rows: shown.rows_total.filter(|_| shown.table.mode != Mode::Follow).map(RowCounts::left),
+        current_rows: shown.rows_total.and_then(|total| shown.table.mode.current_rows(total)),
         drift: shown.drift.as_deref(),
     }
 }

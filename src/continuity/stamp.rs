@@ -85,6 +85,13 @@ pub enum Mode {
     Snapshot,
 }
 
+impl Mode {
+    /// How many rows the view has after commits with `rows` in a generation; not known where nobody loaded those of before.
+    pub fn current_rows(self, rows: RowCounts) -> Option<u64> {
+        (self != Self::Follow).then(|| rows.left())
+    }
+}
+
 /// How a view's rows stand in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -12,7 +12,7 @@ use super::work::WorkReport;
 use crate::clock::Clock;
 use crate::config::{ConnectorConfig, Destination, SourceConfig, ViewConfig};
 use crate::connector::{Phase, Status, Trouble};
-use crate::continuity::stamp::{Mode, RowCounts};
+use crate::continuity::stamp::Mode;
 use crate::egress::Book;
 use crate::error::Error;
 use crate::quantity::duration;
@@ -348,7 +348,7 @@ impl ConnectorReport {
             cutover: status.cutover.map(Step::get),
             last_step: status.last_step.map(Step::get),
             table_rows: config.delta().zip(status.rows_total).map(|(delta, total)| delta.layout.live_rows(total)),
-            current_rows: status.rows_total.filter(|_| config.mode != Mode::Follow).map(RowCounts::left),
+            current_rows: status.rows_total.and_then(|total| config.mode.current_rows(total)),
             source_step: source_step.map(Step::get),
             lag_steps,
             lag_seconds: distance.map(|_| behind.as_secs_f64()),

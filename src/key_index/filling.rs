@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::{KeyHash, KeyIndex, Known, Tally, known, row_key, value};
 use crate::digest::Digest;
+use crate::disk::lacks_room;
 use crate::embedded;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -118,8 +119,7 @@ impl Filling {
     }
 
     fn failed(&self, error: io::Error) -> Error {
-        let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let remedy = if is_full { "free space on its disk" } else { "see that it can be written to" };
+        let remedy = if lacks_room(error.kind()) { "free space on its disk" } else { "see that it can be written to" };
         let what = format!("rows cannot be sorted for the key index in {}; {remedy}", self.directory.display());
         Error::new(ErrorKind::Unavailable, what).with_source(error)
     }

@@ -436,6 +436,18 @@ fn unlisted(error: StoreError) -> Error {
 mod tests {
     use super::*;
 
+    /// A search that has found one object, which no version names so far.
+    fn unnamed(path: &str) -> Garbage {
+        Garbage {
+            facts: Facts::absent(Duration::ZERO),
+            fates: HashMap::from([(hash(path), Fate::Unnamed)]),
+            vectors: HashMap::new(),
+            before: 9,
+            unnamed_before: 9,
+            odd: None,
+        }
+    }
+
     #[test]
     fn only_names_that_our_own_writes_stage_are_staged() {
         let id = "0192f3c4-7d8e-8a7b-9c0d-112233445566";
@@ -459,14 +471,7 @@ mod tests {
         let add = || parsed(r#"{"add":{"path":"a%20b.parquet","size":1,"modificationTime":1,"dataChange":true}}"#);
         let remove = || parsed(r#"{"remove":{"path":"a%20b.parquet","deletionTimestamp":1,"dataChange":true}}"#);
         for actions in [[add(), remove()], [remove(), add()]] {
-            let mut garbage = Garbage {
-                facts: Facts::absent(Duration::ZERO),
-                fates: HashMap::from([(hash("a b.parquet"), Fate::Unnamed)]),
-                vectors: HashMap::new(),
-                before: 9,
-                unnamed_before: 9,
-                odd: None,
-            };
+            let mut garbage = unnamed("a b.parquet");
             let mut live = HashSet::new();
             actions.into_iter().for_each(|action| garbage.take_state(action, &mut live));
             assert_eq!(garbage.fates.values().collect::<Vec<_>>(), [&Fate::Named]);
@@ -485,14 +490,7 @@ mod tests {
             );
             super::super::actions::lines(text.as_bytes()).unwrap()
         };
-        let mut garbage = Garbage {
-            facts: Facts::absent(Duration::ZERO),
-            fates: HashMap::from([(hash(object), Fate::Unnamed)]),
-            vectors: HashMap::new(),
-            before: 9,
-            unnamed_before: 9,
-            odd: None,
-        };
+        let mut garbage = unnamed(object);
         let fate = |garbage: &Garbage| garbage.fates[&hash(object)];
         garbage.take(line("add", "a", 1, 0));
         garbage.take(line("add", "b", 50, 0));
@@ -522,14 +520,7 @@ mod tests {
             );
             super::super::actions::lines(text.as_bytes()).unwrap()
         };
-        let mut garbage = Garbage {
-            facts: Facts::absent(Duration::ZERO),
-            fates: HashMap::from([(hash(object), Fate::Unnamed)]),
-            vectors: HashMap::new(),
-            before: 9,
-            unnamed_before: 9,
-            odd: None,
-        };
+        let mut garbage = unnamed(object);
         garbage.take(line("add", 0));
         assert_eq!(garbage.fates[&hash(object)], Fate::Named);
         garbage.take(line("remove", 5));

@@ -63,6 +63,7 @@ impl Core {
         let head = facts.version.unwrap_or(0);
         let versions = head - facts.checkpoint.unwrap_or(0).min(head);
         let maintenance = Maintenance::since(versions, world.clone());
+        let small_files = SmallFiles::new(settings.files.target_file_size);
         Self {
             log,
             facts,
@@ -75,7 +76,7 @@ impl Core {
             tally: Arc::default(),
             maintenance,
             current: None,
-            small_files: SmallFiles::default(),
+            small_files,
             compaction: Compaction::default(),
             conflicts: 0,
             unresolved: None,

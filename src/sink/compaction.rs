@@ -189,7 +189,7 @@ impl Core {
         let done = match self.compaction.take_ended() {
             Some(Ok(Done::Joined(joined))) => self.put_joined(*joined, claim).await,
             Some(Ok(Done::Looked(files))) => {
-                self.small_files.looked(files, self.settings.files.target_file_size);
+                self.small_files.looked(files);
                 is_looked = true;
                 Ok(())
             }
@@ -328,7 +328,7 @@ impl Core {
         if let Some(version) = self.commit(proposal).await? {
             tracing::info!(event = "files_joined", version, files = many, "small files were joined");
             match tally {
-                None => self.small_files.joined(files, version, self.settings.files.target_file_size),
+                None => self.small_files.joined(files, version),
                 Some(tally) => {
                     let tally = Tally { next_file: number + 1, ..tally };
                     let marks = files.iter().map(|(number, file)| (*number, file.as_ref().map(RowFile::indexed)));

@@ -176,7 +176,7 @@ impl Core {
         self.compaction.stop();
         let Some(mut rows) = rows else {
             self.current = None;
-            return self.small_files.loaded(&written.files, version, self.settings.files.target_file_size);
+            return self.small_files.loaded(&written.files, version);
         };
         rows.version = self.known_at(version);
         if let Some(home) = &self.settings.key_index
@@ -189,7 +189,7 @@ impl Core {
 
     /// Takes the files that an append to a changelog, committed as `version`, added.
     pub(super) fn appended(&mut self, written: &Written, version: u64) {
-        self.small_files.appended(&written.files, version, self.settings.files.target_file_size);
+        self.small_files.appended(&written.files, version);
     }
 
     /// Takes the rows that an append, committed as `version`, leaves. The index of a step that is in the table never fails it:

@@ -15,8 +15,10 @@ use crate::log::LiveFile;
 const MOST: usize = 10_000;
 
 /// Small files by numbers that nobody else knows; older ones have smaller numbers where one look found both.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SmallFiles {
+    /// The size that files aim at.
+    target: u64,
     files: BTreeMap<u32, RowFile>,
     next: u32,
     /// At which they are live; `None` where the files are not known.
@@ -26,6 +28,11 @@ pub(super) struct SmallFiles {
 }
 
 impl SmallFiles {
+    /// Nothing is known yet.
+    pub(super) fn new(target: u64) -> Self {
+        Self { target, files: BTreeMap::new(), next: 0, version: None, is_cut: false }
+    }
+
     /// Those at `version`, where they are known.
     pub(super) fn at(&self, version: Option<u64>) -> Option<&BTreeMap<u32, RowFile>> {
         (version.is_some() && self.version == version).then_some(&self.files)
@@ -38,45 +45,45 @@ impl SmallFiles {
 
     /// Others may have committed.
     pub(super) fn doubt(&mut self) {
-        *self = Self { next: self.next, ..Self::default() };
+        *self = Self { next: self.next, ..Self::new(self.target) };
     }
 
     /// Somebody looks at the files of `version`; what is appended meanwhile is known already.
     pub(super) fn begin_look(&mut self, version: u64) {
-        *self = Self { next: self.next, version: Some(version), ..Self::default() };
+        *self = Self { next: self.next, version: Some(version), ..Self::new(self.target) };
     }
 
     /// Takes the `files` that were looked at; not when others may have committed since.
-    pub(super) fn looked(&mut self, mut files: Vec<LiveFile>, target: u64) {
+    pub(super) fn looked(&mut self, mut files: Vec<LiveFile>) {
         if self.version.is_some() {
             files.sort_by(|a, b| (a.steps, &a.path).cmp(&(b.steps, &b.path)));
-            files.into_iter().filter_map(file_of).for_each(|file| self.insert(file, target));
+            files.into_iter().filter_map(file_of).for_each(|file| self.insert(file));
         }
     }
 
     /// A load, committed as `version`, left these files alone.
-    pub(super) fn loaded(&mut self, files: &[DataFile], version: u64, target: u64) {
+    pub(super) fn loaded(&mut self, files: &[DataFile], version: u64) {
         self.begin_look(version);
-        files.iter().for_each(|file| self.insert(RowFile::new(file, 0), target));
+        files.iter().for_each(|file| self.insert(RowFile::new(file, 0)));
     }
 
     /// An append, committed as `version`, added these files.
-    pub(super) fn appended(&mut self, files: &[DataFile], version: u64, target: u64) {
+    pub(super) fn appended(&mut self, files: &[DataFile], version: u64) {
         if self.follows(version) {
-            files.iter().for_each(|file| self.insert(RowFile::new(file, 0), target));
+            files.iter().for_each(|file| self.insert(RowFile::new(file, 0)));
         }
     }
 
     /// Files were joined by a commit of ours, `version`: by their numbers what they are from there on, `None` for those that
     /// are gone.
-    pub(super) fn joined(&mut self, files: BTreeMap<u32, Option<RowFile>>, version: u64, target: u64) {
+    pub(super) fn joined(&mut self, files: BTreeMap<u32, Option<RowFile>>, version: u64) {
         if !self.follows(version) {
             return;
         }
         for (number, file) in files {
             self.files.remove(&number);
             if let Some(file) = file {
-                self.insert(file, target);
+                self.insert(file);
             }
         }
         if self.is_cut && self.files.len() < MOST / 2 {
@@ -100,8 +107,8 @@ impl SmallFiles {
         follows
     }
 
-    fn insert(&mut self, mut file: RowFile, target: u64) {
-        if file.live.size.unsigned_abs() >= target / 2 {
+    fn insert(&mut self, mut file: RowFile) {
+        if file.live.size.unsigned_abs() >= self.target / 2 {
             return;
         }
         if self.files.len() >= MOST {
@@ -148,15 +155,12 @@ mod tests {
 
     #[test]
     fn what_a_look_finds_is_known_with_what_came_meanwhile() {
-        let mut files = SmallFiles::default();
+        let mut files = SmallFiles::new(TARGET);
         assert_eq!(files.at(None).map(BTreeMap::len), None, "no table, no files");
         files.begin_look(7);
         files.stay(8);
         let vector = LiveFile { vector: Some(serde_json::json!({})), ..live("v", 10, None) };
-        files.looked(
-            vec![live("b", 10, Some((5, 6))), live("a", 10, Some((1, 2))), live("large", 500, None), vector],
-            TARGET,
-        );
+        files.looked(vec![live("b", 10, Some((5, 6))), live("a", 10, Some((1, 2))), live("large", 500, None), vector]);
         assert_eq!(
             paths(&files, 8),
             Some(vec!["a", "b"]),
@@ -167,10 +171,10 @@ mod tests {
 
     #[test]
     fn nothing_is_known_once_others_may_have_committed() {
-        let mut files = SmallFiles::default();
+        let mut files = SmallFiles::new(TARGET);
         files.begin_look(7);
         files.doubt();
-        files.looked(vec![live("a", 10, None)], TARGET);
+        files.looked(vec![live("a", 10, None)]);
         assert_eq!(paths(&files, 7), None, "a look that began before tells nothing");
         files.begin_look(9);
         files.stay(11);
@@ -179,15 +183,15 @@ mod tests {
 
     #[test]
     fn the_rest_of_many_files_is_looked_at_when_those_that_are_held_were_joined() {
-        let mut files = SmallFiles::default();
+        let mut files = SmallFiles::new(TARGET);
         files.begin_look(1);
         let many = (0..MOST as i64 + 5).map(|n| live(&format!("f{n}"), 10, Some((n, n))));
-        files.looked(many.collect(), TARGET);
+        files.looked(many.collect());
         assert_eq!(files.at(Some(1)).unwrap().len(), MOST);
         let first = |many: u32| (0..many).map(|number| (number, None)).collect();
-        files.joined(first(10), 2, TARGET);
+        files.joined(first(10), 2);
         assert_eq!(files.at(Some(2)).unwrap().len(), MOST - 10);
-        files.joined(first(MOST as u32 / 2 + 1), 3, TARGET);
+        files.joined(first(MOST as u32 / 2 + 1), 3);
         assert_eq!(paths(&files, 3), None);
     }
 }
