@@ -18,6 +18,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::commit::Core;
 use super::current::{Reading, Replacement};
+use super::maintenance::CLOSE;
 use super::row_files::RowFile;
 use crate::continuity::plan::Claim;
 use crate::continuity::stamp::{CommitStamp, FILE_PREFIX, Kind, Layout};
@@ -40,8 +41,6 @@ const SMALLEST_WORN: u64 = SMALLEST * GROWTH;
 const LOOK_EVERY: usize = 8;
 /// The most files that are read at once.
 const MOST_FILES: usize = 1000;
-/// Whoever closes a sink waits no longer for what is under way.
-const CLOSE: Duration = Duration::from_secs(60);
 /// After a failure nothing is joined for so long.
 const PAUSE: Duration = Duration::from_secs(60);
 

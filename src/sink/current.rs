@@ -397,7 +397,7 @@ impl Core {
             let found = rows.index.find(&rows.index.hashes(&piece.rows)?)?;
             for (at, known) in found.into_iter().enumerate() {
                 let place = (piece.first_row + at) as u64;
-                // The last of them is the one that is known.
+                // One of them is the one that is known.
                 let is_another = known.is_some_and(|known| file.rows.place(known.row) != Some(place));
                 if is_another && !file.deleted.contains(place) {
                     let shown = piece.rows.columns().iter().map(|c| array_value_to_string(c, at).unwrap_or_default());

@@ -23,7 +23,7 @@ const FIRST_GARBAGE: Duration = Duration::from_secs(60 * 60);
 /// How long garbage is left after it was looked for.
 const GARBAGE_EVERY: Duration = Duration::from_secs(6 * 60 * 60);
 /// Whoever closes a sink waits no longer for what is under way.
-const CLOSE: Duration = Duration::from_secs(60);
+pub(super) const CLOSE: Duration = Duration::from_secs(60);
 /// What is not the kernel's is given up after so long.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 /// What failed is tried again after this, then after twice as long each time, up to `GARBAGE_EVERY`.
