@@ -5,6 +5,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::explain::code;
+
 /// What a caller should do about an [`Error`]. Kinds are remedies, not origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -27,6 +29,18 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::Unavailable,
+        Self::Fenced,
+        Self::ContinuityLost,
+        Self::Incompatible,
+        Self::Refused,
+        Self::Corrupt,
+        Self::Config,
+        Self::Internal,
+    ];
+
     /// The process exit code of this kind.
     pub const fn exit_code(self) -> u8 {
         self.row().1
@@ -55,14 +69,14 @@ impl ErrorKind {
     /// The one table that maps kinds to everything outside: name, exit code, retry, HTTP status.
     const fn row(self) -> (&'static str, u8, bool, u16) {
         match self {
-            Self::Unavailable => ("unavailable", 75, true, 503),
-            Self::Fenced => ("fenced", 6, false, 409),
-            Self::ContinuityLost => ("continuity_lost", 3, false, 409),
-            Self::Incompatible => ("incompatible", 5, false, 422),
-            Self::Refused => ("refused", 5, false, 409),
-            Self::Corrupt => ("corrupt", 3, false, 500),
-            Self::Config => ("config", 78, false, 422),
-            Self::Internal => ("internal", 1, false, 500),
+            Self::Unavailable => (code!("unavailable"), 75, true, 503),
+            Self::Fenced => (code!("fenced"), 6, false, 409),
+            Self::ContinuityLost => (code!("continuity_lost"), 3, false, 409),
+            Self::Incompatible => (code!("incompatible"), 5, false, 422),
+            Self::Refused => (code!("refused"), 5, false, 409),
+            Self::Corrupt => (code!("corrupt"), 3, false, 500),
+            Self::Config => (code!("config"), 78, false, 422),
+            Self::Internal => (code!("internal"), 1, false, 500),
         }
     }
 }
@@ -86,16 +100,29 @@ pub enum Lost {
     Unproved,
 }
 
+impl Lost {
+    /// Every cause.
+    pub const ALL: [Self; 7] = [
+        Self::Gap,
+        Self::Drift,
+        Self::OtherSource,
+        Self::SourceBehind,
+        Self::TableBehind,
+        Self::TableGone,
+        Self::Unproved,
+    ];
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gap => "gap",
-            Self::Drift => "drift",
-            Self::OtherSource => "other_source",
-            Self::SourceBehind => "source_behind",
-            Self::TableBehind => "table_behind",
-            Self::TableGone => "table_gone",
-            Self::Unproved => "unproved",
+            Self::Gap => code!("gap"),
+            Self::Drift => code!("drift"),
+            Self::OtherSource => code!("other_source"),
+            Self::SourceBehind => code!("source_behind"),
+            Self::TableBehind => code!("table_behind"),
+            Self::TableGone => code!("table_gone"),
+            Self::Unproved => code!("unproved"),
         })
     }
 }

@@ -83,6 +83,7 @@ mod embedded;
 pub mod epoch;
 pub mod error;
 pub mod events;
+mod explain;
 pub mod files;
 pub mod generation;
 pub mod ingest;

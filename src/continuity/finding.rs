@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::continuity::stamp::RowCounts;
+use crate::explain::code;
 use crate::generation::Generation;
 use crate::step::Step;
 
@@ -21,6 +22,8 @@ pub enum Rule {
     Drift,
     /// Counts, files and sizes are what the log says.
     Files,
+    /// The table is ours, and of the contract that this program knows.
+    Ours,
 }
 
 impl Rule {
@@ -33,6 +36,7 @@ impl Rule {
             Self::Once => "each file is added once",
             Self::Drift => "others change no row and nothing of ours",
             Self::Files => "counts, files and sizes are what the log says",
+            Self::Ours => "the table is ours, by a contract that is known",
         }
     }
 }
@@ -40,12 +44,13 @@ impl Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Reload => "R1",
-            Self::Chain => "R2",
-            Self::Fence => "R3",
-            Self::Once => "R4",
-            Self::Drift => "R5",
-            Self::Files => "R6",
+            Self::Reload => code!("R1"),
+            Self::Chain => code!("R2"),
+            Self::Fence => code!("R3"),
+            Self::Once => code!("R4"),
+            Self::Drift => code!("R5"),
+            Self::Files => code!("R6"),
+            Self::Ours => code!("R7"),
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::connector::{Phase, Status, Trouble};
 use crate::continuity::stamp::Mode;
 use crate::egress::Book;
 use crate::error::Error;
+use crate::explain::code;
 use crate::quantity::duration;
 use crate::step::Step;
 
@@ -120,12 +121,18 @@ impl ViewReport {
     pub fn ill(&self) -> Option<(&'static str, &str, &'static str)> {
         let is_full = self.step_log.as_ref().is_some_and(|log| log.is_full);
         match (&self.trouble, &self.refusal) {
-            (Some(why), _) => Some(("view_failed", why, "do what the reason says, then load the configuration anew")),
-            (None, Some(why)) if is_full => {
-                Some(("step_log_full", why, "let its connectors go on, or give it a larger max_bytes"))
+            (Some(why), _) => {
+                Some((code!("view_failed"), why, "do what the reason says, then load the configuration anew"))
             }
-            (None, Some(why)) if self.source == POSTGRES => Some(("source_away", why, "none: it is tried again")),
-            (None, Some(why)) => Some(("view_failed", why, "look at the disk, then load the configuration anew")),
+            (None, Some(why)) if is_full => {
+                Some((code!("step_log_full"), why, "let its connectors go on, or give it a larger max_bytes"))
+            }
+            (None, Some(why)) if self.source == POSTGRES => {
+                Some((code!("source_away"), why, "none: it is tried again"))
+            }
+            (None, Some(why)) => {
+                Some((code!("view_failed"), why, "look at the disk, then load the configuration anew"))
+            }
             (None, None) => None,
         }
     }
@@ -462,7 +469,7 @@ impl TroubleReport {
                 "look whether the client runs, and whether it says what it has: by acknowledge, or when it resumes",
             ),
         };
-        Self { code: "behind".to_string(), cause: None, reason, next_action: next_action.to_string() }
+        Self { code: code!("behind").to_string(), cause: None, reason, next_action: next_action.to_string() }
     }
 
     pub(super) fn of(trouble: &Trouble) -> Self {

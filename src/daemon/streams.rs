@@ -21,6 +21,7 @@ use crate::egress::{
     Begin, Book, Bounds, End, Fault, Format, Page, Place, Reason, Session, Settings, Stream, other_generation,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain::code;
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::source::Source;
@@ -134,7 +135,7 @@ impl Streams {
         if let Some(mode) = request.mode.filter(|mode| *mode != config.mode) {
             let said = format!("the mode of {} is {}, not {mode}; leave it out", config.name, config.mode);
             return Err(EgressRefusal::Conflict(
-                Fault::new("mode_differs", said).with("mode", config.mode.to_string()),
+                Fault::new(code!("mode_differs"), said).with("mode", config.mode.to_string()),
             ));
         }
         if config.mode == Mode::Snapshot && request.resume.is_some() {
@@ -224,7 +225,7 @@ impl Streams {
         let name = member.config.name.to_string();
         let Some(book) = member.book() else {
             let said = format!("{name} delivers to a table, and has no stream; ask for one without a connector");
-            return Err(EgressRefusal::Conflict(Fault::new("no_stream", said)));
+            return Err(EgressRefusal::Conflict(Fault::new(code!("no_stream"), said)));
         };
         let mut status = member.status()?;
         tokio::select! {
@@ -292,11 +293,11 @@ impl Streams {
     }
 }
 
-const CONTINUITY_LOST: &str = "continuity_lost";
+const CONTINUITY_LOST: &str = code!("continuity_lost");
 
 fn nothing_to_resume() -> Fault {
     Fault::new(
-        "nothing_to_resume",
+        code!("nothing_to_resume"),
         "mode snapshot sends the whole state and nothing after it; leave generation and step out",
     )
 }
@@ -327,12 +328,12 @@ async fn check_resume(
         let said = format!(
             "step {step} is beyond the last one of {name}, which is {latest}: it lost steps, or never had them; ask again without a generation, and begin anew"
         );
-        Fault::new("step_beyond", said).with("last_step", latest.get())
+        Fault::new(code!("step_beyond"), said).with("last_step", latest.get())
     } else if step < held {
         let said = format!(
             "changes after step {step} are gone, {name} holds those after step {held}; ask again without a generation, and begin anew"
         );
-        Fault::new("step_gone", said).with("earliest_step", held.get())
+        Fault::new(code!("step_gone"), said).with("earliest_step", held.get())
     } else if let Some(strand) = place.strand
         && let own = source.strands().at(step)
         && own != Some(strand)
@@ -343,7 +344,7 @@ async fn check_resume(
         };
         let said =
             format!("step {step} is of another strand: {name} {why}; ask again without a generation, and begin anew");
-        Fault::new("other_strand", said).with("strand", own.map(|own| own.to_string()))
+        Fault::new(code!("other_strand"), said).with("strand", own.map(|own| own.to_string()))
     } else {
         return Ok(place.sequence_number);
     };
@@ -367,7 +368,7 @@ fn end_of(name: &str, status: &Status) -> Option<End> {
         Phase::Completed => Some(End::Close(Reason::Complete)),
         Phase::Stopped => Some(End::Close(Reason::Stopped)),
         Phase::ContinuityLost | Phase::BreakerOpen => fault(CONTINUITY_LOST),
-        Phase::Fenced | Phase::Failed => fault("failed"),
+        Phase::Fenced | Phase::Failed => fault(code!("failed")),
     }
 }
 
@@ -378,11 +379,11 @@ fn refusal(name: &str, end: End) -> EgressRefusal {
         End::Fault(fault) => EgressRefusal::Conflict(fault),
         End::Close(Reason::Paused) => {
             let said = format!("{name} is paused, and keeps its place; resume it");
-            EgressRefusal::Conflict(Fault::new("paused", said))
+            EgressRefusal::Conflict(Fault::new(code!("paused"), said))
         }
         End::Close(Reason::Complete) => {
             let said = format!("the snapshot of {name} was sent, and its client said to have it; reset it for another");
-            EgressRefusal::Conflict(Fault::new("completed", said))
+            EgressRefusal::Conflict(Fault::new(code!("completed"), said))
         }
         End::Close(Reason::Stopped) | End::Left => {
             EgressRefusal::Failed(Error::unavailable(format!("{name} is being stopped; ask again")))
@@ -423,7 +424,7 @@ impl Guide {
             biased;
             () = session.is_replaced() => {
                 let said = format!("another client of {name} took over; there is one stream of a connector");
-                Order::End(End::Fault(Fault::new("taken_over", said)))
+                Order::End(End::Fault(Fault::new(code!("taken_over"), said)))
             }
             _ = self.ends.wait_for(|ends| *ends) => stopped,
             ended = status.wait_for(|status| end_of(name, status).is_some()) => {

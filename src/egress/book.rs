@@ -12,6 +12,7 @@ use super::chunk::Fault;
 use super::teller::Sent;
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::explain::code;
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::state_file::StateFile;
@@ -260,7 +261,7 @@ pub fn other_generation(asked: Generation, current: Generation) -> Fault {
     let said = format!(
         "generation {asked} is over, or never was: the current one is {current}; ask again without a generation, and begin anew"
     );
-    Fault::new("generation_gone", said).with("generation", current.get()).with("asked", asked.get())
+    Fault::new(code!("generation_gone"), said).with("generation", current.get()).with("asked", asked.get())
 }
 
 /// What two views that hold the same rows have in common.

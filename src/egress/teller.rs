@@ -16,6 +16,7 @@ use super::encoder::{Encoder, Format, Rows};
 use crate::clock::Clock;
 use crate::continuity::columns::Difference;
 use crate::error::Result;
+use crate::explain::code;
 use crate::generation::Generation;
 use crate::schema::View;
 use crate::source::NextView;
@@ -128,7 +129,7 @@ impl Teller {
         }
         if self.has_spoken && self.format == Format::Arrow {
             let said = format!("the snapshot has other columns than the stream: {difference}; ask again");
-            return Err(End::Fault(Fault::new("columns_added", said)));
+            return Err(End::Fault(Fault::new(code!("columns_added"), said)));
         }
         self.encoder = Encoder::new(self.format, view);
         Ok(())
@@ -142,13 +143,13 @@ impl Teller {
                 "the view has other columns from here on, and what is there already has values in them: {difference}; ask again without a generation, and begin anew"
             );
             self.outdated_by = Some((next.view.clone(), at));
-            return Err(End::Fault(Fault::new("columns_changed", said)));
+            return Err(End::Fault(Fault::new(code!("columns_changed"), said)));
         }
         if self.format == Format::Arrow {
             let said = format!(
                 "the view has more columns from here on: {difference}; go on from the last step that you have, in another stream"
             );
-            return Err(End::Fault(Fault::new("columns_added", said)));
+            return Err(End::Fault(Fault::new(code!("columns_added"), said)));
         }
         self.encoder = Encoder::new(self.format, &next.view);
         Ok(())
@@ -269,6 +270,6 @@ impl Teller {
             "the client took nothing for {:?}, and is cut off; go on from the last step that it has",
             self.bounds.patience
         );
-        Fault::new("slow_client", said)
+        Fault::new(code!("slow_client"), said)
     }
 }

@@ -5,6 +5,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::config::Role;
 use crate::error::ErrorKind;
+use crate::explain;
 
 /// One call.
 pub(super) struct Call {
@@ -170,7 +171,7 @@ pub(super) struct Fault {
 
 impl Fault {
     pub(super) const fn new(status: u16, code: &'static str, about: &'static str) -> Self {
-        Self { status, code, about, details: &[] }
+        Self { status, code: explain::known(code), about, details: &[] }
     }
 
     pub(super) const fn with(mut self, details: &'static [&'static str]) -> Self {

@@ -15,6 +15,7 @@ use super::call::{Fault, Need};
 use crate::clock::whole_seconds;
 use crate::connector::Refusal;
 use crate::error::{Error, panic_text};
+use crate::explain::code;
 
 /// What a problem is said to be.
 pub(super) const TYPE: &str = "application/problem+json";
@@ -243,5 +244,5 @@ pub(super) async fn no_such_path(uri: Uri) -> Problem {
 /// The route has no such method; which it has, the header `Allow` says.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Problem {
     let said = format!("{method} is not possible at {:?}; the header Allow says what is", uri.path());
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", said)
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, code!("method_not_allowed"), said)
 }

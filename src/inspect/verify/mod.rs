@@ -247,9 +247,11 @@ fn report(
     let counts = |f: &&Finding| (f.generation.is_none() || f.generation >= generation) && !healed.covers(f);
     let unclear = unclear.iter().find(counts);
     let verdict = if let Some(number) = number {
-        Verdict::Inconclusive(format!("the table has the contract number {number:?}, known is {CONTRACT}"))
+        let why = format!("{}: the table has the contract number {number:?}, known is {CONTRACT}", Rule::Ours);
+        Verdict::Inconclusive(why)
     } else if last.is_none() && stamp.is_none() && !carries_txn && (replayed.is_some() || since == 0) {
-        Verdict::Inconclusive("the table is not ours: it has neither properties nor commits of ours".into())
+        let why = format!("{}: the table is not ours: it has neither properties nor commits of ours", Rule::Ours);
+        Verdict::Inconclusive(why)
     } else if !findings.is_empty() {
         Verdict::Broken
     } else if let Some(unclear) = unclear {

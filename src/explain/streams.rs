@@ -1,0 +1,111 @@
+//! What a call for a stream may be answered, and how streams end.
+
+use super::Page;
+
+pub(super) const PAGES: &[Page] = &[
+    Page {
+        code: "generation_gone",
+        means: "The stream is of another generation than the one that was asked for.",
+        why: "The connector was reset, or the view has another history.",
+        remedy: "Ask without generation and step; take its snapshot in place of what you have.",
+        shows: "As `error_code` with status 410 of a call for a stream, and of an acknowledgement.",
+    },
+    Page {
+        code: "step_gone",
+        means: "What follows the step is kept no more.",
+        why: "The client came too late, and no connector held its place.",
+        remedy: "Begin anew with a snapshot; let the client be a connector's, which keeps its place.",
+        shows: "As `error_code` with status 410 of a call for a stream.",
+    },
+    Page {
+        code: "step_beyond",
+        means: "The step is beyond all that the view has.",
+        why: "The client's place is of another history, or the view was restored from a copy.",
+        remedy: "Begin anew with a snapshot.",
+        shows: "As `error_code` with status 410 of a call for a stream.",
+    },
+    Page {
+        code: "other_strand",
+        means: "The step of this number is another than the one that the client has, or nobody can tell.",
+        why: "The history was taken back, and went on otherwise from there.",
+        remedy: "Begin anew with a snapshot.",
+        shows: "As `error_code` with status 410 of a call for a stream.",
+    },
+    Page {
+        code: "no_stream",
+        means: "The connector delivers to a table, not to a client.",
+        why: "The call names a connector that has `delta`.",
+        remedy: "Name a connector with `[….http]`, or ask for the view itself, without a connector.",
+        shows: "As `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "failed",
+        means: "The connector needs somebody's help.",
+        why: "It ended by an error that does not pass by itself, or was fenced.",
+        remedy: "`cutover status CONNECTOR` says why and what helps; then `cutover resume CONNECTOR`.",
+        shows: "As state of a connector, as event, as `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "paused",
+        means: "The connector is paused, and keeps its place.",
+        why: "Somebody paused it.",
+        remedy: "`cutover resume CONNECTOR`.",
+        shows: "As state of a connector, as `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "completed",
+        means: "The connector has sent all that it was to send.",
+        why: "Its mode is `snapshot`, and the client said that it has the snapshot.",
+        remedy: "`cutover reset CONNECTOR` gives another snapshot.",
+        shows: "As state of a connector, as `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "mode_differs",
+        means: "The connector has another mode than the call asks for.",
+        why: "The client and the configuration do not agree.",
+        remedy: "Ask with the `mode` that the answer names, or change the connector's.",
+        shows: "As `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "nothing_to_resume",
+        means: "In mode `snapshot` a stream goes on from nothing.",
+        why: "The call gives a generation and a step in that mode.",
+        remedy: "Leave both out, or take another mode.",
+        shows: "As `error_code` with status 409 of a call for a stream.",
+    },
+    Page {
+        code: "too_many_streams",
+        means: "Too many streams are open.",
+        why: "Clients open streams and do not close them.",
+        remedy: "Close some; `cutover status` counts them. Come again after `Retry-After`.",
+        shows: "As `error_code` with status 429 of a call for a stream.",
+    },
+    Page {
+        code: "slow_client",
+        means: "The stream ended because its client did not read for too long.",
+        why: "The client hangs, or is slower than the view changes.",
+        remedy: "Read on, and ask again from the last place that you have: nothing is lost where the place is still kept.",
+        shows: "As `error_code` in the last chunk of a stream.",
+    },
+    Page {
+        code: "taken_over",
+        means: "The stream ended because its connector's client opened another.",
+        why: "A connector has one client at a time; the later one wins.",
+        remedy: "Let one client run for each connector.",
+        shows: "As `error_code` in the last chunk of a stream.",
+    },
+    Page {
+        code: "columns_added",
+        means: "The stream ended because the view got columns more.",
+        why: "A stream in Arrow has the columns with which it began.",
+        remedy: "Ask again from the last place that you have: the next stream has the columns.",
+        shows: "As `error_code` in the last chunk of a stream.",
+    },
+    Page {
+        code: "columns_changed",
+        means: "The stream ended because the view has other columns, and not only more.",
+        why: "A column was removed or has another type.",
+        remedy: "`cutover reset CONNECTOR`, and begin anew with its snapshot.",
+        shows: "As `error_code` in the last chunk of a stream.",
+    },
+];
