@@ -85,10 +85,16 @@ fn read_file(path: &Path) -> io::Result<String> {
     if path == Path::new("/run/secret") { Ok("canary-file\n".to_string()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-pub(super) fn load_with(text: &str, sets: &[&str], env: &[(&str, &str)]) -> Result<Config> {
+/// What `look` makes of this text, these `--set` and this environment.
+pub(super) fn with_inputs<R>(
+    text: &str,
+    sets: &[&str],
+    env: &[(&str, &str)],
+    look: impl FnOnce(&Inputs<'_>) -> R,
+) -> R {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
     let env: BTreeMap<String, String> = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    Config::load(&Inputs {
+    look(&Inputs {
         path: Path::new("cutover.toml"),
         text,
         sets: &sets,
@@ -96,6 +102,10 @@ pub(super) fn load_with(text: &str, sets: &[&str], env: &[(&str, &str)]) -> Resu
         parse_type: &parse_type,
         read_file: &read_file,
     })
+}
+
+pub(super) fn load_with(text: &str, sets: &[&str], env: &[(&str, &str)]) -> Result<Config> {
+    with_inputs(text, sets, env, Config::load)
 }
 
 pub(super) fn load(text: &str) -> Result<Config> {

@@ -148,10 +148,12 @@ pub(super) fn read(
         section.refuse(&format!("reload_ratio says nothing in mode {mode}, which appends nothing; remove it"));
     }
     let is_current = delta.is_some_and(|delta| delta.layout == Layout::Current);
+    let has_mode = own.mode.is_some() || !section.is_misspelled("mode");
     check_snapshots(
         &section,
         mode,
-        from.materialized,
+        // What a misspelled mode would need is not known.
+        from.materialized || !has_mode,
         &[
             (on_continuity_loss == OnContinuityLoss::Reset)
                 .then(|| format!("on_continuity_loss = \"{on_continuity_loss}\"")),
@@ -162,7 +164,11 @@ pub(super) fn read(
         ],
     );
     // The tables of a database bring their keys with them.
-    if is_current && from.key.is_empty() && matches!(from.source.kind, Some(Kind::Files | Kind::Push)) {
+    if is_current
+        && from.key.is_empty()
+        && !from.is_key_misspelled
+        && matches!(from.source.kind, Some(Kind::Files | Kind::Push))
+    {
         section.refuse(&format!(
             "layout = \"{}\" tells by the view's key which row a change is about; name the key columns in the view, or take layout = \"{}\"",
             Layout::Current,

@@ -7,14 +7,17 @@ mod connector;
 mod defaults;
 mod delta;
 mod interpolate;
+mod keys;
 mod load;
 mod name;
 mod overrides;
 mod place;
 mod reset;
+mod schema;
 mod secret;
 mod section;
 mod server;
+mod shown;
 mod source;
 mod step_log;
 mod tree;
@@ -45,8 +48,11 @@ use crate::source::logged::WhenFull;
 
 pub use name::{ConnectorName, check as check_name};
 pub(crate) use place::{join, nearest};
+pub(crate) use schema::schema;
 pub use secret::Secret;
 pub(crate) use section::did_you_mean;
+pub(crate) use shown::to_toml;
+pub use shown::{Origin, Setting, Shown};
 pub(crate) use tree::position;
 pub(crate) use units::duration as parse_duration;
 
@@ -316,6 +322,13 @@ impl Config {
     /// problem, one a line: `cutover.toml:12:5: path.of.key: what is wrong; the remedy`.
     pub fn load(inputs: &Inputs<'_>) -> Result<Self> {
         load::load(inputs)
+    }
+
+    /// Every setting that counts, with its value and where that was said: what is said nowhere too.
+    ///
+    /// Config: there are problems, as [`Config::load`] finds them.
+    pub fn settings(inputs: &Inputs<'_>) -> Result<Vec<Setting>> {
+        shown::settings(inputs)
     }
 
     /// The connector called `name`: its full name `pipeline/view/connector`, or the end of it, if only one

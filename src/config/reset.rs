@@ -43,7 +43,8 @@ impl ResetPart {
             (self.initial, self.max, self.factor) =
                 (initial.or(self.initial), max.or(self.max), factor.or(self.factor));
             let Backoff { initial, max, .. } = self.backoff();
-            if is_said && initial > max {
+            let is_told = !["initial", "max"].iter().any(|key| backoff.is_misspelled(key));
+            if is_said && is_told && initial > max {
                 backoff.refuse(&format!(
                     "\"initial\" is {initial:?}, which is more than \"max\", {max:?}; lower it, or raise \"max\""
                 ));

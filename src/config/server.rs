@@ -123,9 +123,10 @@ fn read_ingress(mut ingress: Section<'_>) -> ingest::Limits {
     let default = ingest::Limits::default();
     let size = |f: &Field<'_>| f.within(f.size()?, REQUEST_BYTES, "1KiB and 1GiB");
     let request = ingress.field("max_request").and_then(|f| size(&f)).unwrap_or(default.request);
+    let is_told = !ingress.is_misspelled("max_request");
     let line = ingress.field("max_line").and_then(|f| {
         let line = size(&f)?;
-        if line > request {
+        if line > request && is_told {
             f.refuse("is more than max_request, so that no line can be as long; lower it, or raise max_request");
         }
         usize::try_from(line).ok()

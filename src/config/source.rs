@@ -102,7 +102,7 @@ fn database_url(field: &Field<'_>) -> Option<String> {
 }
 
 /// A name that is a slot's as well as a publication's.
-fn own_name(pipeline: &str) -> String {
+pub(super) fn own_name(pipeline: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     let name: String = pipeline.chars().map(plain).collect();
     format!("cutover_{name}").chars().take(LONGEST_NAME).collect()

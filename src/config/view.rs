@@ -19,6 +19,8 @@ pub(super) struct ViewPart {
     pub(super) source: SourcePart,
     /// The columns of its key.
     pub(super) key: Vec<String>,
+    /// Whether the key that names them was probably meant, and is misspelled.
+    pub(super) is_key_misspelled: bool,
     /// Its columns, where the file names them.
     pub(super) columns: Vec<(String, DataType)>,
     /// Whether snapshots of it can be given.
@@ -47,6 +49,7 @@ impl ViewPart {
     ) -> Self {
         let key_field = view.field("key");
         let key = key_field.as_ref().and_then(read_key).unwrap_or_default();
+        let is_key_misspelled = key_field.is_none() && view.is_misspelled("key");
         let field = view.field("columns");
         let columns = field.as_ref().and_then(|f| columns.read(f, source.kind));
         let table = read_table(view, source.kind);
@@ -93,6 +96,7 @@ impl ViewPart {
         Self {
             source,
             key,
+            is_key_misspelled,
             columns: columns.unwrap_or_default(),
             materialized: said.filter(|_| is_pushed).unwrap_or(true),
             step_log_bytes: step_log_bytes.or(below).unwrap_or(step_log::MAX_BYTES),

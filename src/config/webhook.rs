@@ -30,7 +30,7 @@ pub(super) fn read(server: &mut Section<'_>) -> Vec<WebhookConfig> {
 }
 
 /// All but the commits of changes, and what clients say to have, of which there is much.
-fn default_events() -> Vec<Kind> {
+pub(super) fn default_events() -> Vec<Kind> {
     Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Appended | Kind::Acknowledged)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::config::{self, Config, Inputs, Secret};
+use crate::config::{self, Config, Inputs, Secret, Setting};
 use crate::error::{Error, Result};
 use crate::source::files::parse_column_type;
 
@@ -20,6 +20,21 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
     let env = environment()?;
     let read_file = |path: &Path| fs::read_to_string(path);
     Config::load(&Inputs { path, text: &text, sets, env: &env, parse_type: &parse_column_type, read_file: &read_file })
+}
+
+/// Every setting of the configuration that counts, as [`load`] reads it.
+pub fn settings(path: &Path, sets: &[String]) -> Result<Vec<Setting>> {
+    let text = read(path)?;
+    let env = environment()?;
+    let read_file = |path: &Path| fs::read_to_string(path);
+    Config::settings(&Inputs {
+        path,
+        text: &text,
+        sets,
+        env: &env,
+        parse_type: &parse_column_type,
+        read_file: &read_file,
+    })
 }
 
 /// What `text` comes to, which somebody gave as `what`: references to the environment and to files as in the configuration.

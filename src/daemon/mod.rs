@@ -31,7 +31,7 @@ use tokio::sync::{Mutex, watch};
 pub use self::alone::Alone;
 pub use self::checkup::{Reach, checkup};
 use self::directory::DataDirectory;
-pub use self::file::{load, resolve};
+pub use self::file::{load, resolve, settings};
 use self::member::Member;
 pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
