@@ -9,15 +9,21 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand, ValueEnum};
 use super::adopt::AdoptArgs;
 use super::changes::ChangesArgs;
 use super::check::CheckArgs;
+use super::completions::CompletionsArgs;
+use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
+use super::explain::ExplainArgs;
 use super::gc::GcArgs;
 use super::history::HistoryArgs;
+use super::init::InitArgs;
 use super::pause::PauseArgs;
 use super::push::PushArgs;
 use super::reset::ResetArgs;
 use super::resets::ResetsArgs;
 use super::run::RunArgs;
+use super::schema::SchemaArgs;
 use super::show::ShowArgs;
+use super::snippets::SnippetsArgs;
 use super::state::StateArgs;
 use super::status::StatusArgs;
 use super::verify::VerifyArgs;
@@ -49,10 +55,14 @@ Exit codes:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Write a configuration to begin with, which works as it is
+    Init(InitArgs),
     /// Say everything that keeps the configuration from working, each with what repairs it
     Check(CheckArgs),
     /// Say what check does, how everything does, and what a daemon knows of it
     Doctor(DoctorArgs),
+    /// Look at the configuration
+    Config(ConfigArgs),
     /// Deliver views to their tables
     Run(RunArgs),
     /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
@@ -83,13 +93,23 @@ pub(super) enum Command {
     Gc(GcArgs),
     /// Give a table to a connector of another name; its generation goes on
     Adopt(AdoptArgs),
+    /// Print code that reads a table: its state, its cutover, and whether it is continuous
+    Snippets(SnippetsArgs),
+    /// Say what a code means: of an error, a cause, a rule, an answer or an exit
+    Explain(ExplainArgs),
+    /// Print the JSON schema of a configuration, a commit's stamp or a status
+    Schema(SchemaArgs),
+    /// Print what lets a shell complete commands and options
+    Completions(CompletionsArgs),
 }
 
 impl Command {
     /// The command's name, and the formats in which it prints data.
     fn outputs(&self) -> (&'static str, &'static [Output]) {
         match self {
+            Self::Init(_) => ("init", InitArgs::OUTPUTS),
             Self::Check(_) => ("check", CheckArgs::OUTPUTS),
+            Self::Config(_) => ("config", ConfigArgs::OUTPUTS),
             Self::Doctor(_) => ("doctor", DoctorArgs::OUTPUTS),
             Self::Run(_) => ("run", RunArgs::OUTPUTS),
             Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
@@ -106,6 +126,10 @@ impl Command {
             Self::Changes(args) => ("changes", args.outputs()),
             Self::Gc(_) => ("gc", GcArgs::OUTPUTS),
             Self::Adopt(_) => ("adopt", AdoptArgs::OUTPUTS),
+            Self::Snippets(_) => ("snippets", SnippetsArgs::OUTPUTS),
+            Self::Explain(_) => ("explain", ExplainArgs::OUTPUTS),
+            Self::Schema(_) => ("schema", SchemaArgs::OUTPUTS),
+            Self::Completions(_) => ("completions", CompletionsArgs::OUTPUTS),
         }
     }
 
@@ -253,3 +277,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "flags_tests.rs"]
+mod flags;

@@ -9,11 +9,15 @@ mod args;
 mod changes;
 mod check;
 mod client;
+mod completions;
+mod config;
 mod consent;
 mod doctor;
+mod explain;
 mod failure;
 mod gc;
 mod history;
+mod init;
 mod names;
 mod pause;
 mod progress;
@@ -23,9 +27,11 @@ mod reach;
 mod reset;
 mod resets;
 mod run;
+mod schema;
 mod serve;
 mod show;
 mod signals;
+mod snippets;
 mod state;
 mod status;
 mod table;
@@ -99,7 +105,9 @@ impl Session {
 impl Command {
     fn run(self, session: &Session) -> Result<u8> {
         match self {
+            Self::Init(args) => init::run(&args, session),
             Self::Check(args) => check::run(&args, session),
+            Self::Config(args) => config::run(&args, session),
             Self::Doctor(args) => doctor::run(&args, session),
             Self::Run(args) => run::run(args, session),
             Self::Reset(args) => reset::run(args, session),
@@ -116,6 +124,10 @@ impl Command {
             Self::Changes(args) => changes::run(&args, session),
             Self::Gc(args) => gc::run(&args, session),
             Self::Adopt(args) => adopt::run(&args, session),
+            Self::Snippets(args) => snippets::run(&args, session),
+            Self::Explain(args) => explain::run(&args, session),
+            Self::Schema(args) => schema::run(&args, session),
+            Self::Completions(args) => completions::run(&args, session),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::Output;
@@ -102,10 +103,14 @@ impl Shown {
     }
 }
 
-/// What `status -o json` prints.
-#[derive(Serialize)]
-struct Document<'a> {
+/// What `status -o json` prints of all connectors.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Pipelines")]
+pub(super) struct Document<'a> {
+    /// The name and version of this form.
+    #[schemars(extend("const" = "cutover.pipelines/1"))]
     schema: &'static str,
+    /// The pipelines.
     pipelines: &'a [PipelineReport],
 }
 

@@ -13,6 +13,13 @@ pub(super) struct TableArgs {
     /// The table: a local path, file://, s3://, az://, abfss:// or gs://
     #[arg(value_name = "URI")]
     pub(super) uri: String,
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+/// How the object store of a table is reached.
+#[derive(Debug, clap::Args)]
+pub(super) struct StorageArgs {
     /// An option of the table's object store, as often as needed: --storage region=eu-west-1
     #[arg(long, value_name = "KEY=VALUE", value_parser = hidden)]
     storage: Vec<Secret>,
@@ -32,6 +39,13 @@ impl TableArgs {
 
     /// Where the table is.
     pub(super) fn location(&self, access: Access) -> Result<Location> {
+        self.storage.location(&self.uri, access)
+    }
+}
+
+impl StorageArgs {
+    /// Where the table `uri` is.
+    pub(super) fn location(&self, uri: &str, access: Access) -> Result<Location> {
         let option = |written: &Secret| {
             let (name, value) =
                 written.expose().split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
@@ -42,6 +56,6 @@ impl TableArgs {
             Ok((name.to_string(), value.to_string()))
         };
         let options = self.storage.iter().map(option).collect::<Result<_>>()?;
-        Location::open_with(&self.uri, access, &options)
+        Location::open_with(uri, access, &options)
     }
 }

@@ -122,7 +122,7 @@ impl Layout {
 }
 
 /// What a commit of ours does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Replaces every live file by a snapshot's and starts a generation.
@@ -202,7 +202,7 @@ impl std::ops::AddAssign for RowCounts {
 }
 
 /// Who asked for a reload, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ResetStamp {
     /// The reset's id; the reload's commit id derives from it.
     pub id: String,
@@ -213,7 +213,7 @@ pub struct ResetStamp {
 }
 
 /// Which connector a table belonged to before, who gave it to another, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AdoptStamp {
     /// The connector's full name until here.
     pub from: String,
@@ -224,17 +224,20 @@ pub struct AdoptStamp {
 }
 
 /// The `userMetadata` of each commit of ours, as compact JSON; `cutover` stands first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CommitStamp {
     /// The contract's number.
+    #[schemars(range(min = 1, max = 1))]
     pub cutover: u64,
     /// What the commit does.
     pub kind: Kind,
     /// The connector's full name.
     pub connector: String,
     /// The generation that the commit belongs to.
+    #[schemars(with = "u64", range(min = 1))]
     pub generation: Generation,
     /// The writer's epoch.
+    #[schemars(with = "u64", range(min = 1))]
     pub epoch: Epoch,
     /// The writer's id.
     pub writer: String,
@@ -242,15 +245,19 @@ pub struct CommitStamp {
     pub commit: String,
     /// The step before the first one covered; absent in a reload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     pub from: Option<Step>,
     /// The last step covered; the cutover in a reload.
+    #[schemars(with = "u64")]
     pub to: Step,
     /// The commit's rows.
     pub rows: RowCounts,
     /// The digest of the commit's rows.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
     pub digest: Digest,
     /// The digest of the generation so far; absent when the commit before it could not be read any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
     pub digest_total: Option<Digest>,
     /// The rows of the generation's commits so far; absent when the commit before does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,6 +267,7 @@ pub struct CommitStamp {
     pub source: Option<String>,
     /// The strand of step `to`, which tells it from others of its number; absent where the source cannot tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{16}$"))]
     pub strand: Option<Strand>,
     /// For a reload that somebody asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
