@@ -404,3 +404,41 @@ fn who_asks_a_daemon_is_told_where_when_the_configuration_does_not_say() {
         assert!(said.contains("http://127.0.0.1:8090 is asked"), "{line}: {said}");
     }
 }
+
+#[test]
+fn options_of_every_command_do_what_they_say() {
+    let feed = Feed::of_three_files();
+    fs::rename(feed.path("cutover.toml"), feed.path("other.toml")).unwrap();
+    let ran = feed.run("run --config other.toml --once --output json --verbose --color always", 0);
+    assert_eq!(ran.json()["connectors"][0]["last_step"], 30);
+    assert!(ran.stderr.contains("\u{1b}["), "{}", ran.stderr);
+    let plain = feed.run("run --config other.toml --once --verbose --color never", 0);
+    assert!(!plain.stderr.contains('\u{1b}'), "{}", plain.stderr);
+    feed.run("reset lake --config other.toml --no-input", 5).says("--yes");
+    let newest = feed.run("history table --limit 1", 0).stdout;
+    assert_eq!(newest.lines().count(), 2, "{newest}");
+    let last = feed.stamps().len() - 1;
+    assert!(newest.lines().nth(1).unwrap().trim_start().starts_with(&last.to_string()), "{newest}");
+}
+
+#[test]
+fn options_of_an_object_store_are_taken_by_every_command_that_names_a_table() {
+    let feed = Feed::of_three_files();
+    feed.run("run --once", 0);
+    for command in [
+        "verify table",
+        "history table",
+        "show table",
+        "state table",
+        "changes table --bookmark done",
+        "gc table",
+        "adopt table --as p/v/other --yes",
+        "snippets duckdb table",
+    ] {
+        let refused = feed.run(&format!("{command} --storage CANARY"), 78);
+        refused.says("a --storage is not of the form KEY=VALUE");
+        assert!(!refused.stderr.contains("CANARY"), "{command}: {}", refused.stderr);
+    }
+    let local = feed.run("show table --storage region=eu-west-1", 78);
+    local.says("a local table has none");
+}

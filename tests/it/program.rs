@@ -392,6 +392,11 @@ impl Readers {
         Self { environment, ..self }
     }
 
+    /// The interpreter that has them.
+    pub(crate) fn python(&self) -> Command {
+        Command::new(&self.python)
+    }
+
     /// A call of one of the scripts.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.python);

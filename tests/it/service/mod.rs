@@ -5,7 +5,7 @@ mod egress;
 mod egress_questions;
 mod events;
 mod kills;
-mod ledger;
+pub(crate) mod ledger;
 mod live;
 mod page;
 mod puller;
