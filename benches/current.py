@@ -13,7 +13,7 @@ All others land a block at a time and give rows a second, with joining beside th
 by deltalake too, and written by DuckDB as a file without the old rows and with the news, in turn. Write amplification is
 what grew in the table's folder over the bytes of the landed files (zstd), log, vectors and joined files included.
 
-A scan includes reading the log, of which up to 500 entries stand behind a checkpoint.
+A scan includes reading the log, of which up to 100 entries stand behind a checkpoint.
 
 The second delivers steps of `--small-rows` rows to a table of each layout. The third tells memory and times of a load of
 `--keys` rows, of its steps, and of the first step after the index of keys is lost. In the end the rows that DuckDB reads

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Facts, Log, compare, hint};
 use crate::error::Result;
 
-/// Never more often than this many versions.
-const FEWEST_VERSIONS: u64 = 500;
+/// Never more often than this many versions, which readers replay entry by entry.
+const FEWEST_VERSIONS: u64 = 100;
 /// One checkpoint for so many versions as make up a tenth of the actions that it rewrites: however large the table, a
 /// version's share of the rewriting is ten actions.
 const ACTIONS_TO_VERSIONS: u64 = 10;
@@ -16,29 +16,25 @@ const LATE: Duration = Duration::from_secs(120);
 /// When the next checkpoint is due.
 #[derive(Debug, Clone)]
 pub struct Cadence {
-    versions: u64,
+    /// The version of the last checkpoint.
+    last: u64,
     actions: u64,
 }
 
 impl Cadence {
-    /// The cadence of a table whose last checkpoint was `versions` ago.
-    pub fn since(versions: u64) -> Self {
-        Self { versions, actions: 0 }
+    /// The cadence of a table whose last checkpoint was that of the version `last`.
+    pub fn since(last: u64) -> Self {
+        Self { last, actions: 0 }
     }
 
-    /// Counts a version.
-    pub fn committed(&mut self) {
-        self.versions += 1;
+    /// Whether a checkpoint is due of the version `head`, whoever committed those before it.
+    pub fn is_due(&self, head: u64) -> bool {
+        head.saturating_sub(self.last) >= FEWEST_VERSIONS.max(self.actions / ACTIONS_TO_VERSIONS)
     }
 
-    /// Whether a checkpoint is due.
-    pub fn is_due(&self) -> bool {
-        self.versions >= FEWEST_VERSIONS.max(self.actions / ACTIONS_TO_VERSIONS)
-    }
-
-    /// Begins to count anew, for the next checkpoint.
-    pub fn begin(&mut self) {
-        self.versions = 0;
+    /// A checkpoint of `version` is begun.
+    pub fn begin(&mut self, version: u64) {
+        self.last = version;
     }
 
     /// Takes in how many actions a checkpoint holds; one that failed tells none.
@@ -101,10 +97,9 @@ mod tests {
 
     #[test]
     fn a_table_of_many_short_runs_gets_its_checkpoint() {
-        let mut cadence = Cadence::since(FEWEST_VERSIONS - 1);
-        assert!(!cadence.is_due());
-        cadence.committed();
-        assert!(cadence.is_due());
+        let cadence = Cadence::since(7);
+        assert!(!cadence.is_due(7 + FEWEST_VERSIONS - 1));
+        assert!(cadence.is_due(7 + FEWEST_VERSIONS));
     }
 
     #[test]
@@ -112,12 +107,11 @@ mod tests {
         let mut cadence = Cadence::since(0);
         let (mut rewritten, mut longest, mut last) = (0, 0, 0);
         for version in 1..=1_000_000u64 {
-            cadence.committed();
-            if cadence.is_due() {
+            if cadence.is_due(version) {
                 rewritten += version;
                 longest = longest.max(version - last);
                 last = version;
-                cadence.begin();
+                cadence.begin(version);
                 cadence.wrote(version);
             }
         }

@@ -60,9 +60,7 @@ impl Core {
         world: World,
     ) -> Self {
         let writer = world.ids.draw();
-        let head = facts.version.unwrap_or(0);
-        let versions = head - facts.checkpoint.unwrap_or(0).min(head);
-        let maintenance = Maintenance::since(versions, world.clone());
+        let maintenance = Maintenance::since(facts.checkpoint.unwrap_or(0), world.clone());
         let small_files = SmallFiles::new(settings.files.target_file_size);
         Self {
             log,

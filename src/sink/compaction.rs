@@ -184,12 +184,14 @@ impl Core {
             return self.compaction.stop();
         }
         let boot = self.world.clock.boot();
-        let mut is_looked = false;
-        let done = match self.compaction.take_ended() {
+        let ended = self.compaction.take_ended();
+        // Where one join was due, steps may have made others due meanwhile: they would wear files faster than every
+        // `LOOK_EVERY` commits one is written anew.
+        let goes_on = matches!(ended, Some(Ok(_)));
+        let done = match ended {
             Some(Ok(Done::Joined(joined))) => self.put_joined(*joined, claim).await,
             Some(Ok(Done::Looked(files))) => {
                 self.small_files.looked(files);
-                is_looked = true;
                 Ok(())
             }
             Some(Err(error)) => Err(error),
@@ -199,7 +201,7 @@ impl Core {
             tracing::warn!(event = "compaction_failed", error = %crate::error::with_causes(&error), "small files stay as they are for now");
             self.compaction.not_before = boot + PAUSE;
         }
-        if self.compaction.is_due(boot) || is_looked {
+        if self.compaction.is_due(boot) || goes_on && boot >= self.compaction.not_before {
             self.begin_to_join();
         }
     }

@@ -104,10 +104,10 @@ enum Collect {
 }
 
 impl Maintenance {
-    /// For a table whose newest checkpoint is `versions` back.
-    pub(super) fn since(versions: u64, world: World) -> Self {
+    /// For a table whose newest checkpoint is that of the version `checkpoint`.
+    pub(super) fn since(checkpoint: u64, world: World) -> Self {
         let garbage_due = world.clock.boot().saturating_add(FIRST_GARBAGE);
-        let cadence = Cadence::since(versions);
+        let cadence = Cadence::since(checkpoint);
         Self {
             world,
             cadence,
@@ -120,13 +120,12 @@ impl Maintenance {
         }
     }
 
-    /// Counts a commit, and starts a round beside the next ones where one is due and none is under way.
+    /// Behind a commit: starts a round beside the next ones where one is due and none is under way.
     pub(super) fn committed(&mut self, kind: Kind, log: &Log, facts: &mut Facts, claim: &Claim) {
-        self.cadence.committed();
         self.take_ended(facts);
         let Some(version) = facts.version.filter(|_| self.task.is_none() && !self.is_stopped) else { return };
         let boot = self.world.clock.boot();
-        let is_due = self.cadence.is_due() || self.checkpoint_again.is_some_and(|again| again.due <= boot);
+        let is_due = self.cadence.is_due(version) || self.checkpoint_again.is_some_and(|again| again.due <= boot);
         // A reload leaves much that will be garbage, and a process that does nothing else finds what the last one left.
         let beside = is_due || kind == Kind::Reload;
         let ahead = if beside && self.clean_again.is_none() { FIRST_GARBAGE } else { Duration::ZERO };
@@ -140,7 +139,7 @@ impl Maintenance {
     fn start(&mut self, log: &Log, facts: &mut Facts, claim: &Claim, round: Round) {
         if let Some(version) = round.checkpoint {
             facts.expect_checkpoint(version);
-            self.cadence.begin();
+            self.cadence.begin(version);
         }
         if round.garbage == Collect::Garbage {
             self.garbage_due = self.world.clock.boot().saturating_add(GARBAGE_EVERY);

@@ -162,3 +162,26 @@ async fn processes_that_end_after_one_commit_leave_few_files() {
         table.holds(&model, seed).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_due_together_is_joined_one_behind_the_other() {
+    let mut chance = Chance::new("what_is_due_together_is_joined");
+    let seed = chance.seed;
+    for layout in [Layout::Changelog, Layout::Current] {
+        let mut table = Table::of(layout);
+        table.settings.partition_by = Some(vec!["region".into()]);
+        let mut model = rows(&mut chance, 400, 300, 5);
+        let mut sink = table.sink(&model, 5).await;
+        // Each commit leaves a file in each of the three partitions, and the one behind which they are looked at is the 17th.
+        for number in 0..21 {
+            let (from, to) = (5 + 4 * number, 9 + 4 * number);
+            sink.append(changes(&mut chance, &mut model, 400, from, to, 60)).await.unwrap();
+            if number >= 16 {
+                sink.rest().await;
+            }
+        }
+        let told = told(&table);
+        assert_eq!(told.joins, 3, "{layout}: {} files; seed {seed}", told.live.len());
+        table.holds(&model, seed).await;
+    }
+}
