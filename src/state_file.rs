@@ -20,6 +20,12 @@ struct Form<T> {
     state: T,
 }
 
+/// What is read before the rest, which other versions may spell otherwise.
+#[derive(Deserialize)]
+struct Numbered {
+    v: u64,
+}
+
 /// The file in which a `T` stands; there is none before one is written.
 #[derive(Debug)]
 pub(crate) struct StateFile<T> {
@@ -31,8 +37,8 @@ pub(crate) struct StateFile<T> {
 impl<T: Serialize + DeserializeOwned> StateFile<T> {
     /// The file `path`, and what it holds.
     ///
-    /// Corrupt: it holds something else; `removed` says what is to be done once it is removed, or follows from that. Refused: a
-    /// link or a folder has its name.
+    /// Corrupt: it holds something else; `removed` says what is to be done once it is removed, or follows from that.
+    /// Incompatible: it is of another version. Refused: a link or a folder has its name.
     pub(crate) fn open(path: &Path, disk: Arc<dyn Disk>, removed: &str) -> Result<(Self, Option<T>)> {
         let file = Self { path: path.to_path_buf(), disk, state: PhantomData };
         let read = read_own(path).map_err(|e| misplaced(path, &e).unwrap_or_else(|| file.failed("read", e)))?;
@@ -43,8 +49,15 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
                 path.display()
             ))
         };
+        let Numbered { v } = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
+        if v != VERSION {
+            return Err(Error::incompatible(format!(
+                "{} has the version {v}, known is {VERSION}; run the program that wrote it",
+                path.display()
+            )));
+        }
         let form: Form<T> = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
-        if form.v == VERSION { Ok((file, Some(form.state))) } else { Err(damaged()) }
+        Ok((file, Some(form.state)))
     }
 
     /// Replaces what the file holds; it is durable when this returns without an error.

@@ -184,7 +184,7 @@ pub(super) fn read_header(directory: &Path, file: &File, number: u64) -> Result<
     let path = segment_path(directory, number);
     let unread = |e| Fault::new(&path, "cannot be read", e).error();
     let length = file.metadata().map_err(unread)?.len();
-    let decode = || -> io::Result<Option<(Header, u64, u64)>> {
+    let read = || -> io::Result<Option<(Vec<u8>, u64)>> {
         let mut first = [0; 16];
         if length < first.len() as u64 {
             return Ok(None);
@@ -194,10 +194,19 @@ pub(super) fn read_header(directory: &Path, file: &File, number: u64) -> Result<
         let Some(claimed) = claimed else { return Ok(None) };
         let mut bytes = vec![0; claimed as usize];
         file.read_exact_at(&mut bytes, 0)?;
-        let decoded = Header::decode(&bytes).filter(|(header, _)| header.number == number);
-        Ok(decoded.map(|(header, salt)| (header, salt, u64::from(claimed))))
+        Ok(Some((bytes, u64::from(claimed))))
     };
-    decode().map_err(unread)?.ok_or_else(|| damaged(&path, 0, "the header does not hold what it was written with"))
+    let flawed = || damaged(&path, 0, "the header does not hold what it was written with");
+    let (bytes, claimed) = read().map_err(unread)?.ok_or_else(flawed)?;
+    if let Some(version) = Header::later_version(&bytes) {
+        return Err(Error::incompatible(format!(
+            "the step log's {} has the version {version}, known is {}; run the program that wrote it",
+            path.display(),
+            Header::latest()
+        )));
+    }
+    let (header, salt) = Header::decode(&bytes).filter(|(header, _)| header.number == number).ok_or_else(flawed)?;
+    Ok((header, salt, claimed))
 }
 
 /// What is said of damage, wherever it is found.

@@ -89,11 +89,27 @@ impl Header {
         (bytes, sum)
     }
 
-    /// The length that the first 16 bytes of a segment give to its header.
+    /// The length that the first 16 bytes of a segment give to its header, of whatever version.
     pub(super) fn claimed_length(bytes: &[u8]) -> Option<u32> {
         let mut fields = Fields(bytes);
-        let is_ours = fields.take::<8>()? == *MAGIC && (WITHOUT_STRANDS..=VERSION).contains(&fields.u32()?);
+        let is_ours = fields.take::<8>()? == *MAGIC && fields.u32()? >= WITHOUT_STRANDS;
         fields.u32().filter(|length| is_ours && (SHORTEST..=LONGEST).contains(length))
+    }
+
+    /// The version of a header that is whole and of a later one than is known. Magic, version, length and the hash at the end
+    /// stand where they do in all versions, so a damaged header is not taken for a later one.
+    pub(super) fn later_version(bytes: &[u8]) -> Option<u32> {
+        let (content, sum) = bytes.split_last_chunk::<8>()?;
+        let mut fields = Fields(content);
+        fields.take::<8>()?;
+        let version = fields.u32()?;
+        let is_whole = XxHash3_64::oneshot(content) == u64::from_le_bytes(*sum);
+        (is_whole && version > VERSION).then_some(version)
+    }
+
+    /// The latest version that is known.
+    pub(super) const fn latest() -> u32 {
+        VERSION
     }
 
     /// The header in `bytes`, which are as many as it claims, and its salt.
@@ -105,6 +121,9 @@ impl Header {
             return None;
         }
         let (version, _length) = (fields.u32()?, fields.u32()?);
+        if version > VERSION {
+            return None;
+        }
         let id = Uuid::from_bytes(fields.take()?);
         let (number, base, whole) = (fields.u64()?, Step::new(fields.u64()?).ok()?, fields.u64()?);
         let count = fields.u64()?;
@@ -149,6 +168,29 @@ mod tests {
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Header::decode(&other), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_of_a_later_version_is_told_from_a_damaged_one() {
+        let header = Header {
+            id: Uuid::from_u128(7),
+            number: 1,
+            base: Step::new(0).unwrap(),
+            whole: 80,
+            before: Vec::new(),
+            strands: Strands::default(),
+        };
+        let (bytes, _) = header.encode();
+        assert_eq!(Header::later_version(&bytes), None);
+        let mut later = bytes.split_last_chunk::<8>().unwrap().0.to_vec();
+        later[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        later.extend_from_slice(&XxHash3_64::oneshot(&later).to_le_bytes());
+        assert_eq!((Header::later_version(&later), Header::decode(&later)), (Some(VERSION + 1), None));
+        for bit in 0..later.len() * 8 {
+            let mut other = later.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::later_version(&other), None, "bit {bit}");
         }
     }
 
