@@ -318,17 +318,14 @@ fn a_word_with_a_typo_is_said_at_its_place_with_the_word_that_was_meant() {
 fn an_option_of_a_store_with_a_typo_is_said_at_its_place_with_the_option_that_was_meant() {
     use crate::log::Service;
     let mut tried = 0;
-    for (uri, service) in
-        [("s3://b/t", Service::S3), ("az://c/t", Service::Azure), ("gs://b/t", Service::Google)]
-    {
+    for (uri, service) in [("s3://b/t", Service::S3), ("az://c/t", Service::Azure), ("gs://b/t", Service::Google)] {
         for option in service.options() {
             for typo in typos(option).into_iter().filter(|typo| !service.knows(typo)) {
-                let text = DOCUMENTS[2]
-                    .replace("uri = \"lake\"", &format!("uri = {uri:?}\nstorage = {{ {typo} = \"x\" }}"));
+                let text =
+                    DOCUMENTS[2].replace("uri = \"lake\"", &format!("uri = {uri:?}\nstorage = {{ {typo} = \"x\" }}"));
                 let said = load_with(&text, &[], &ENV).map(|_| ()).unwrap_err();
                 let place = "pipelines.shop.views.orders.connectors.lake.delta.storage";
-                let wanted =
-                    format!("cutover.toml:14:13: {place}.{typo}: unknown option; did you mean {option:?}?");
+                let wanted = format!("cutover.toml:14:13: {place}.{typo}: unknown option; did you mean {option:?}?");
                 assert_eq!(said.message(), wanted, "\n{text}");
                 tried += 1;
             }

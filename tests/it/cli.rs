@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -417,6 +418,16 @@ fn options_of_every_command_do_what_they_say() {
     feed.run("reset lake --config other.toml --no-input", 5).says("--yes");
     let newest = feed.run("history table --limit 1", 0).stdout;
     assert_eq!(newest.lines().count(), 2, "{newest}");
+    let at = feed.run("show table --at-step 10 -o json", 0).json();
+    assert_eq!((&at["version"], &at["last_step"]), (&json!(0), &json!(10)), "{at}");
+    let verified = feed.run("verify table --since-version 1 -o json", 0).json();
+    assert_eq!((&verified["since_version"], &verified["verdict"]), (&json!(1), &json!("healthy")), "{verified}");
+    fs::write(feed.path("token"), "CANARY-0123456789\n").unwrap();
+    let status = "status --token-file token --url http://127.0.0.1:1";
+    for (mode, code) in [(0o644, 78), (0o600, 69)] {
+        fs::set_permissions(feed.path("token"), fs::Permissions::from_mode(mode)).unwrap();
+        assert!(!feed.run(status, code).stderr.contains("CANARY"));
+    }
     let last = feed.stamps().len() - 1;
     assert!(newest.lines().nth(1).unwrap().trim_start().starts_with(&last.to_string()), "{newest}");
 }

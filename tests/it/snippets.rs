@@ -126,8 +126,10 @@ impl Tables {
             "pandas" => ("", PANDAS),
             _ => (SAIL, SPARK),
         };
+        let program = self.home().join(format!("{engine}_reads.py"));
+        fs::write(&program, format!("{before}\n{code}\n{after}\n{TOLD}")).unwrap();
         let mut python = readers.python();
-        python.arg("-c").arg(format!("{before}\n{code}\n{after}\n{TOLD}")).current_dir(self.home());
+        python.arg(program).current_dir(self.home());
         let ran = Ran::of(python.stdin(Stdio::null()).output().unwrap());
         assert_eq!(ran.code, Some(0), "{engine} {table}: {}{}\n{code}", ran.stdout, ran.stderr);
         let line = ran.stdout.lines().rfind(|line| line.starts_with("{\"rows\"")).unwrap();
