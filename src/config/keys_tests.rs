@@ -130,13 +130,13 @@ fn written(table: &'static Table, entries: &Entries, around: &[String], found: &
     for (name, Node { at, value, .. }) in entries {
         let key = table.keys.iter().find(|key| key.name == name.name);
         let key = key.unwrap_or_else(|| panic!("{around:?} has {:?}, which the list lacks", name.name));
-        let path = [around, &[name.name.clone()]].concat();
+        let path = [around, std::slice::from_ref(&name.name)].concat();
         match (key.form, value) {
             (Form::Table(of), Value::Table(below)) => written(of, below, &path, found),
             (Form::Named(of, _), Value::Table(named)) => {
                 for (name, node) in named {
                     let Value::Table(below) = &node.value else { panic!("{path:?}.{} is no table", name.name) };
-                    written(of, below, &[&path[..], &[name.name.clone()]].concat(), found);
+                    written(of, below, &[&path[..], std::slice::from_ref(&name.name)].concat(), found);
                 }
             }
             _ => {}

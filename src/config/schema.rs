@@ -16,10 +16,11 @@ const REFERENCE: &str = r"\$\{";
 /// The form of a configuration's file, by JSON Schema 2020-12.
 pub(crate) fn schema() -> Value {
     let mut schema = table(&ROOT);
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
-    schema["title"] = "cutover.toml".into();
-    schema["properties"]["pipelines"]["additionalProperties"]["allOf"] = sources();
-    schema
+    schema.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert("title".to_owned(), "cutover.toml".into());
+    let pipeline = json!({ "additionalProperties": { "allOf": sources() } });
+    schema.insert("allOf".to_owned(), json!([{ "properties": { "pipelines": pipeline } }]));
+    schema.into()
 }
 
 /// What a view needs by its pipeline's source.
@@ -38,21 +39,22 @@ fn sources() -> Value {
     ])
 }
 
-fn table(table: &Table) -> Value {
+fn table(table: &Table) -> Map<String, Value> {
     let properties: Map<String, Value> = table.keys.iter().map(|key| (key.name.to_owned(), property(key))).collect();
     let required: Vec<&str> =
         table.keys.iter().filter(|key| matches!(key.absent, Absent::Required)).map(|key| key.name).collect();
-    let mut schema = json!({
-        "type": "object",
-        "description": table.about,
-        "properties": properties,
-        "additionalProperties": false,
-    });
+    let mut schema = Map::from_iter([
+        ("type".to_owned(), "object".into()),
+        ("description".to_owned(), table.about.into()),
+        ("properties".to_owned(), properties.into()),
+        ("additionalProperties".to_owned(), false.into()),
+    ]);
     if !required.is_empty() {
-        schema["required"] = json!(required);
+        schema.insert("required".to_owned(), json!(required));
     }
     if !table.tags.is_empty() {
-        schema["oneOf"] = table.tags.iter().map(|tag| json!({ "required": [tag] })).collect();
+        let tags = table.tags.iter().map(|tag| json!({ "required": [tag] }));
+        schema.insert("oneOf".to_owned(), tags.collect());
     }
     schema
 }
@@ -86,7 +88,7 @@ fn value(form: Form) -> Value {
             "type": "array", "minItems": 1, "items": or_reference(json!({ "enum": keys::events() })),
         }),
         Form::Names => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
-        Form::Table(below) => table(below),
+        Form::Table(below) => table(below).into(),
         Form::Named(below, least) => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME },
