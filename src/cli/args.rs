@@ -11,6 +11,7 @@ use super::changes::ChangesArgs;
 use super::check::CheckArgs;
 use super::completions::CompletionsArgs;
 use super::config::ConfigArgs;
+use super::demo::DemoArgs;
 use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
 use super::gc::GcArgs;
@@ -55,6 +56,8 @@ Exit codes:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Show what Cutover does: feed a view, break things on purpose, reset, verify; needs nothing
+    Demo(DemoArgs),
     /// Write a configuration to begin with, which works as it is
     Init(InitArgs),
     /// Say everything that keeps the configuration from working, each with what repairs it
@@ -107,6 +110,7 @@ impl Command {
     /// The command's name, and the formats in which it prints data.
     fn outputs(&self) -> (&'static str, &'static [Output]) {
         match self {
+            Self::Demo(_) => ("demo", DemoArgs::OUTPUTS),
             Self::Init(_) => ("init", InitArgs::OUTPUTS),
             Self::Check(_) => ("check", CheckArgs::OUTPUTS),
             Self::Config(_) => ("config", ConfigArgs::OUTPUTS),

@@ -12,6 +12,7 @@ mod client;
 mod completions;
 mod config;
 mod consent;
+mod demo;
 mod doctor;
 mod explain;
 mod failure;
@@ -105,6 +106,7 @@ impl Session {
 impl Command {
     fn run(self, session: &Session) -> Result<u8> {
         match self {
+            Self::Demo(args) => demo::run(&args, session),
             Self::Init(args) => init::run(&args, session),
             Self::Check(args) => check::run(&args, session),
             Self::Config(args) => config::run(&args, session),

@@ -15,6 +15,7 @@ mod crashes;
 mod current;
 mod damage;
 mod deep;
+mod demo;
 mod disk;
 mod encodings;
 mod faults;
