@@ -119,3 +119,8 @@ pub use schema::View;
 pub use sink::{Applied, Sink, SinkSettings, Target};
 pub use snapshot::Snapshot;
 pub use step::{Step, StepRange};
+
+/// The page for those who embed the sink: its code is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/EMBEDDING.md")]
+struct Embedding;

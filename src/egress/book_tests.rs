@@ -97,11 +97,15 @@ async fn the_last_stream_that_takes_over_is_the_one() {
 fn what_is_no_book_is_damage() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("egress.json");
-    for text in ["", "{", "{\"v\":2}", "{\"v\":1,\"generation\":0,\"source\":\"a\",\"columns\":\"\",\"begun\":1}"] {
+    for text in ["", "{", "{\"v\":1}", "{\"v\":1,\"generation\":0,\"source\":\"a\",\"columns\":\"\",\"begun\":1}"] {
         std::fs::write(&path, text).unwrap();
         let error = Book::open(path.clone(), Arc::new(FileSystem)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
     }
+    std::fs::write(&path, "{\"v\":2,\"pages\":[]}").unwrap();
+    let later = Book::open(path, Arc::new(FileSystem)).unwrap_err();
+    assert_eq!(later.kind(), ErrorKind::Incompatible);
+    assert!(later.message().contains("has the version 2, known is 1"), "{later}");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod damage;
 mod deep;
 mod demo;
 mod disk;
+mod documents;
 mod encodings;
 mod faults;
 mod features;

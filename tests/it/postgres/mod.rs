@@ -13,3 +13,5 @@ mod tables;
 mod tls;
 mod types;
 mod untold;
+
+pub(crate) use self::server::Postgres;

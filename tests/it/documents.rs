@@ -1,0 +1,209 @@
+//! What the documents tell a reader to type, typed: commands by a shell, queries by DuckDB.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::postgres::Postgres;
+use crate::program::{Ran, Readers};
+
+/// Where the documents say that a database is.
+const DATABASE: &str = "postgres://cutover:…@db.example/shop";
+/// Where they say that a daemon is.
+const PORT: &str = "8090";
+/// What stands before each block's output.
+const MARK: &str = "---- ";
+/// What a reader has built already: a command that tells cargo to build only runs what there is.
+const CARGO: &str = r#"#!/bin/sh
+case "$*" in
+    build) ;;
+    "run "*"--example "*) while [ "$1" != -- ]; do [ "$1" = --example ] && name=$2; shift; done; shift; exec "$EXAMPLES/$name" "$@" ;;
+    "run "*"-- "*) while [ "$1" != -- ]; do shift; done; shift; exec cutover "$@" ;;
+    *) echo "cargo $* is not known here" >&2; exit 1 ;;
+esac
+"#;
+
+/// A fenced piece of a document.
+#[derive(Debug)]
+struct Block {
+    /// The document, and the line at which the piece begins.
+    place: String,
+    language: String,
+    text: String,
+}
+
+/// The pieces of a document, in their order.
+fn blocks(document: &str) -> Vec<Block> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let (mut found, mut open) = (Vec::new(), None::<Block>);
+    for (number, line) in (1..).zip(text.lines()) {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(language), None) => {
+                let place = format!("{document}:{number}");
+                open = Some(Block { place, language: language.to_owned(), text: String::new() });
+            }
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (None, Some(block)) => block.text += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{document} has a piece without an end");
+    found
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A checkout as a reader has it who has built the program and made the readers' environment.
+struct Checkout {
+    home: TempDir,
+    port: u16,
+}
+
+impl Checkout {
+    fn new(readers: &Readers) -> Self {
+        let home = TempDir::new().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for name in ["fixtures", "tests", "readers", "examples", "docs"] {
+            symlink(root().join(name), path(name)).unwrap();
+        }
+        fs::create_dir_all(path("target/debug")).unwrap();
+        symlink(env!("CARGO_BIN_EXE_cutover"), path("target/debug/cutover")).unwrap();
+        let python = PathBuf::from(readers.python().get_program());
+        symlink(python.parent().unwrap().parent().unwrap(), path("target/readers-venv")).unwrap();
+        fs::create_dir(path("bin")).unwrap();
+        fs::write(path("bin/cargo"), CARGO).unwrap();
+        fs::set_permissions(path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        Self { home, port }
+    }
+
+    /// Runs the blocks one after another in one shell, as who reads on in one terminal does; what each printed.
+    fn run(&self, blocks: &[&Block]) -> Vec<String> {
+        let mut script = String::from("trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\nset -eu\n");
+        for block in blocks {
+            script += &format!("echo '{MARK}{0}'; echo '{MARK}{0}' >&2\n{1}\n", block.place, block.text);
+        }
+        let script = script.replace(&format!("127.0.0.1:{PORT}"), &format!("127.0.0.1:{}", self.port));
+        let built = Path::new(env!("CARGO_BIN_EXE_cutover")).parent().unwrap();
+        let known = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg(script).current_dir(self.home.path()).stdin(Stdio::null());
+        shell.env("PATH", format!("{}/bin:{}:{known}", self.home.path().display(), built.display()));
+        shell.env("EXAMPLES", built.join("examples"));
+        shell.env("CUTOVER__SERVER__LISTEN", format!("127.0.0.1:{}", self.port));
+        let ran = Ran::of(shell.output().unwrap()).ended(0, 0);
+        let mut printed = ran.stdout.split(MARK).skip(1).map(|part| part.split_once('\n').unwrap().1.to_owned());
+        blocks.iter().map(|block| printed.next().unwrap_or_else(|| panic!("{} was not reached", block.place))).collect()
+    }
+}
+
+#[test]
+fn commands_do_what_the_documents_say() {
+    const TEST: &str = "commands_do_what_the_documents_say";
+    let Some(readers) = Readers::find(TEST) else { return };
+    let database = Postgres::find(TEST);
+    let pages = names_in("docs").into_iter().map(|name| format!("docs/{name}"));
+    for document in ["README.md".to_owned(), "PROTOCOL.md".to_owned(), "REST.md".to_owned()].into_iter().chain(pages) {
+        let (checkout, mut blocks) = (Checkout::new(&readers), blocks(&document));
+        // Both commands of the README's beginning; the second is what runs this.
+        blocks.retain(|block| block.text != "tests/run.sh\n");
+        if document == "PROTOCOL.md" {
+            let before = Block { place: document.clone(), language: "sh".into(), text: FLIGHTS.to_owned() };
+            blocks.insert(0, before);
+        }
+        for block in &mut blocks {
+            match &database {
+                Some(server) if block.language == "sql" && block.text.contains("CREATE ROLE cutover") => {
+                    server.sql(
+                        "CREATE TABLE orders (id bigint PRIMARY KEY, item text); INSERT INTO orders VALUES (1, 'tea')",
+                    );
+                    server.sql(&block.text);
+                }
+                Some(server) => block.text = block.text.replace(DATABASE, &server.url_of("cutover")),
+                None => {}
+            }
+        }
+        let shell: Vec<&Block> = blocks
+            .iter()
+            .filter(|block| block.language == "sh" && !(database.is_none() && block.text.contains(DATABASE)))
+            .collect();
+        let printed = checkout.run(&shell);
+        // A piece without a language that follows commands is what they print.
+        for pair in blocks.windows(2).filter(|pair| pair[0].language == "sh" && pair[1].language.is_empty()) {
+            let at = shell.iter().position(|block| block.place == pair[0].place).unwrap();
+            assert_eq!(printed[at], pair[1].text, "{}", pair[1].place);
+        }
+    }
+}
+
+/// Makes the tables that PROTOCOL.md speaks of.
+const FLIGHTS: &str = r#"
+cutover run -c fixtures/flights.toml --once
+mkdir -p keyless/rows && echo '{"a": 1, "b": "x"}' > keyless/rows/snapshot-1.ndjson
+echo '{"step": 2, "insert": {"a": 1, "b": "x"}}' > keyless/rows/changes-1-2.ndjson
+cat > keyless.toml <<'END'
+config_version = 1
+[pipelines.p.source.files]
+path = "keyless"
+[pipelines.p.views.rows]
+columns = { a = "bigint", b = "string" }
+[pipelines.p.views.rows.connectors.lake.delta]
+uri = "target/keyless"
+END
+cutover run -c keyless.toml --once
+"#;
+
+/// Runs lists of statements one after another; prints for each how many rows its queries give.
+const QUERIES: &str = r#"
+import json, pathlib, sys
+import duckdb, duckdb_extension_delta
+home = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}"
+db = duckdb.connect()
+db.execute(f"LOAD '{home}/delta.duckdb_extension'")
+for text in json.load(sys.stdin):
+    counts = []
+    for statement in db.extract_statements(text):
+        rows = db.execute(statement.query).fetchall()
+        if statement.type == duckdb.StatementType.SELECT:
+            counts.append(len(rows))
+    print(json.dumps(counts))
+"#;
+
+#[test]
+fn queries_do_what_the_protocol_says() {
+    let Some(readers) = Readers::find("queries_do_what_the_protocol_says") else { return };
+    let checkout = Checkout::new(&readers);
+    let tables = Block { place: "the tables".into(), language: "sh".into(), text: FLIGHTS.to_owned() };
+    checkout.run(&[&tables]);
+    let blocks = blocks("PROTOCOL.md");
+    let queries: Vec<&Block> = blocks.iter().filter(|block| block.language == "sql").collect();
+    let texts: Vec<&str> = queries.iter().map(|block| block.text.as_str()).collect();
+    let asked = checkout.home.path().join("queries.json");
+    fs::write(&asked, serde_json::to_string(&texts).unwrap()).unwrap();
+    let mut python = readers.python();
+    python.args(["-c", QUERIES]).current_dir(checkout.home.path()).stdin(fs::File::open(asked).unwrap());
+    let ran = Ran::of(python.output().unwrap()).ended(0, 0);
+    let counts: Vec<Vec<u64>> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(counts.len(), queries.len(), "{}", ran.stderr);
+    let mut checks = 0;
+    for (block, counts) in queries.iter().zip(counts) {
+        let is_check = block.text.contains("-- R1");
+        for rows in counts {
+            // What breaks a rule is a row.
+            assert!(if is_check { rows == 0 } else { rows > 0 }, "{} gives {rows} rows: {}", block.place, block.text);
+            checks += usize::from(is_check);
+        }
+    }
+    assert!(checks >= 10, "{checks} checks of rules were found");
+}
+
+/// The pages in a folder of the checkout.
+fn names_in(folder: &str) -> Vec<String> {
+    crate::program::names(&root().join(folder)).into_iter().filter(|name| name.ends_with(".md")).collect()
+}
