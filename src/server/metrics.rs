@@ -354,3 +354,7 @@ fn trigger(trigger: Trigger) -> &'static str {
         Trigger::ReloadRatio => "reload_ratio",
     }
 }
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;
