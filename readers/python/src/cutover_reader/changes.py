@@ -46,10 +46,10 @@ def changes(
     check.head()
     report = check.conclude()
     head = standing(check.require_head(), check.state)
-    if report.verdict == "broken":
-        raise ContinuityLost("; ".join(f"{f.rule}, version {f.version}: {f.message}" for f in report.findings))
     if head.layout != "changelog":
         raise CutoverError("layout current keeps no changes: compare two versions by current()")
+    if report.verdict == "broken":
+        raise ContinuityLost("; ".join(f"{f.rule}, version {f.version}: {f.message}" for f in report.findings))
     begins = reload or bookmark is None
     if not begins:
         belongs(bookmark, head, check)
@@ -75,8 +75,13 @@ def belongs(bookmark: Bookmark, head: Standing, check: Check) -> None:
     if ahead:
         raise BookmarkError(f"the table was taken back: it is at step {head.last_step} of generation {head.generation}, "
                             f"version {head.version}; the bookmark is at step {bookmark.step} of {bookmark.generation}")
-    if bookmark.generation == head.generation and bookmark.reload != head.commit:
+    if bookmark.generation < head.generation:
+        return
+    if bookmark.reload != head.commit:
         raise BookmarkError(f"generation {head.generation} began with {head.commit}, the bookmark's with {bookmark.reload}")
+    if bookmark.source != head.source or bookmark.step < head.cutover:
+        raise BookmarkError(f"the bookmark is of the source {bookmark.source} at step {bookmark.step}, the generation of "
+                            f"{head.source} from step {head.cutover} on")
 
 
 def proved(check: Check, head: Standing, rows: pa.Table, given: int) -> None:

@@ -22,8 +22,9 @@ def current(uri: str, storage_options: dict[str, str] | None = None) -> pa.Table
     that cannot be followed, and deltalake's errors for a table that it cannot read.
     """
     head = cutover(uri, storage_options)
-    rows = read(uri, head.version, storage_options)
-    return rows if head.layout == "current" else fold(rows, head.key)
+    if head.layout == "current":
+        return read(uri, head.version, storage_options)
+    return fold(read(uri, head.version, storage_options, f"__generation = {head.generation}"), head.key)
 
 
 def fold(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:

@@ -59,9 +59,12 @@ class Log:
         try:
             with self.store.open_input_stream(f"_delta_log/{version:020}.json") as stream:
                 text = stream.read().decode()
-            actions = [next(iter(json.loads(line).items())) for line in text.splitlines() if line.strip()]
-        except (ValueError, StopIteration, AttributeError, OSError) as e:
+            lines = [json.loads(line) for line in text.split("\n") if line.strip()]
+            if not all(isinstance(line, dict) and len(line) == 1 for line in lines):
+                raise ValueError("a line has other than one action")
+        except (ValueError, OSError) as e:
             raise Damaged(f"the log entry of version {version} does not read: {e}") from e
+        actions = [action for line in lines for action in line.items()]
         if not actions:
             raise Damaged(f"the log entry of version {version} is empty")
         return actions
@@ -75,6 +78,28 @@ class Log:
                         yield from ((kind, body) for kind, body in row.items() if body is not None)
         except (OSError, ValueError) as e:
             raise Damaged(f"the checkpoint of version {version} does not read: {e}") from e
+
+    def hint(self) -> str | None:
+        """What is wrong with `_last_checkpoint`, if there is one."""
+        try:
+            with self.store.open_input_stream("_delta_log/_last_checkpoint") as stream:
+                version = json.loads(stream.read())["version"]
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as e:
+            return f"the log: _last_checkpoint does not read: {e!r}"
+        if version in self.checkpoints or version in self.unread:
+            return None
+        return f"the log: _last_checkpoint names the checkpoint of version {version}, which is not there"
+
+    def read(self, path: str, start: int, length: int) -> bytes | None:
+        """A part of a file of the table; None where it does not exist."""
+        try:
+            with self.store.open_input_file(path) as file:
+                file.seek(start)
+                return file.read(length)
+        except FileNotFoundError:
+            return None
 
     def sizes(self, paths: list[str]) -> list[int | None]:
         """The size of each file as a path of the log names it; None where it does not exist."""

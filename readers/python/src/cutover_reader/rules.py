@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 
+from . import form
 from .log import Actions
-from .stamp import EPOCH, MODULUS, STEP
-from .state import Key, State, deleted, file_key, records
+from .stamp import MODULUS
+from .state import Key, State, deleted, file_key, is_inside, records
 
+RETENTION = "delta.setTransactionRetentionDuration"
 Say = Callable[..., None]  # (rule, message, file=None)
 
 
@@ -27,9 +29,11 @@ class Rules:
         adds, removes, kind = of("add"), of("remove"), stamp["kind"]
         self.files(version, adds, say)
         if kind == "reload":
-            left = set(state.live or {}) - {file_key(remove) for remove in removes}
-            if left:
-                say("R1", f"the reload leaves {len(left)} older files live", min(path for path, _ in left))
+            live, gone = set(state.live or {}), {file_key(remove) for remove in removes}
+            if live - gone:
+                say("R1", f"the reload leaves {len(live - gone)} older files live", min(path for path, _ in live - gone))
+            if state.live is not None and gone - live and not stamp["commit"].startswith("rebuild:"):
+                say("R1", "the reload removes a file that was not live", min(path for path, _ in gone - live))
             self.properties(stamp, of("metaData"), say)
         elif of("metaData") and state.metadata is not None:
             self.metadata(stamp, state.metadata, of("metaData")[0], say)
@@ -46,15 +50,18 @@ class Rules:
                 say("R6", f"the files added hold {counts} rows, the commit info counts {stamp['rows']}")
         if kind == "append" and removes and not is_view:
             say("R5", "an append of layout changelog removes files", removes[0]["path"])
-        self.metrics(of("commitInfo")[0], adds, say)
-        self.txn(stamp, of("txn"), say)
+        elif kind in ("reload", "append") and not all(action["dataChange"] for action in adds + removes):
+            say("R4", f"a file of the {kind} comes or goes as if no rows changed")
+        form.check(stamp, actions, state, say)
         self.before = stamp
 
     def continuity(self, stamp: dict, say: Say) -> None:
         before, kind, start, to = self.before, stamp["kind"], stamp.get("from"), stamp["to"]
         if kind == "reload":
-            if before and stamp["generation"] != before["generation"] + 1:
-                say("R1", f"the reload of generation {stamp['generation']} follows generation {before['generation']}")
+            if before and stamp["generation"] <= before["generation"]:
+                say("R3", f"a reload starts the generation {stamp['generation']} after {before['generation']}")
+            if start is not None:
+                say("R1", "a reload has a first step")
             total, counted = 0, dict.fromkeys("iud", 0)
         else:
             if before and stamp["generation"] > before["generation"]:
@@ -62,7 +69,7 @@ class Rules:
             elif before and start != before["to"]:
                 what = "a gap" if start > before["to"] else "steps twice"
                 say("R2", f"{what}: the {kind} starts at step {start}, the commit before it ended at {before['to']}")
-            if start > to or (kind != "append" and start != to):
+            if start >= to if kind == "append" else start != to:
                 say("R2", f"the {kind} covers ({start}, {to}]")
             total = before and before.get("digest_total") and int(before["digest_total"], 16)
             counted = before and before.get("rows_total")
@@ -84,6 +91,8 @@ class Rules:
             for what in ("generation", "epoch"):
                 if stamp[what] < before[what]:
                     say("R3", f"the {what} {stamp[what]} commits after the {what} {before[what]}")
+            if stamp["epoch"] > before["epoch"] and stamp["kind"] not in ("reload", "mark"):
+                say("R3", f"the epoch {stamp['epoch']} begins without a claim")
             adopted = stamp.get("adopt", {}).get("from") == before["connector"] and stamp["kind"] == "mark"
             if stamp["connector"] != before["connector"] and not adopted:
                 say("R3", f"the connector {stamp['connector']} commits after {before['connector']}")
@@ -160,23 +169,17 @@ class Rules:
         elif sum(counts[0]) != sum(counts[1]):
             say("R5", f"files of {sum(counts[0])} rows are replaced by others of {sum(counts[1])}")
 
-    def metrics(self, info: dict, adds: list[dict], say: Say) -> None:
-        told = (info.get("operationMetrics") or {}).get("numOutputRows")
-        counts = [records(add) for add in adds if not deleted(add)]
-        if told is not None and None not in counts and not any(deleted(add) for add in adds) and int(told) != sum(counts):
-            say("R6", f"the operation metrics say {told} rows, the files added hold {sum(counts)}")
-
-    def txn(self, stamp: dict, actions: list[dict], say: Say) -> None:
-        told = {action["appId"]: action["version"] for action in actions}
-        wanted = {STEP: stamp["to"]} | ({EPOCH: stamp["epoch"]} if stamp["kind"] in ("reload", "mark") else {})
-        for app, number in wanted.items():
-            if told.get(app) != number:
-                say("R2", f"txn {app} is set to {told.get(app)}, the commit info says {number}")
-
     def foreign(self, actions: Actions, state: State, say: Say) -> None:
         """R5: a commit of others is maintenance, or drift."""
         of = lambda kind: [body for name, body in actions if name == kind]
         adds, removes = of("add"), of("remove")
+        for name in sorted({name for name, _ in actions} & {"txn", "protocol", "metaData"}):
+            # Of its own a stranger may set `txn` for several applications.
+            if name != "txn" and len(of(name)) > 1:
+                self.uncounted = True
+        for add in adds:
+            if not is_inside(add["path"]):
+                say("R5", "a foreign commit adds a file that lies outside the table", add["path"])
         if any(action.get("dataChange") for action in adds + removes):
             say("R5", f"the commit changes rows: it adds {len(adds)} files and removes {len(removes)}")
         else:
@@ -189,6 +192,8 @@ class Rules:
             told = {k: v for k, v in (metadata.get("configuration") or {}).items() if k.startswith("cutover.")}
             if told != state.properties:
                 say("R5", "a foreign commit changes properties of ours")
+            if RETENTION in (metadata.get("configuration") or {}):
+                say("R5", f"the property {RETENTION} makes other engines forget our last step")
             for what in ("id", "partitionColumns"):
                 if (before.get(what) or None) != (metadata.get(what) or None):
                     say("R5", f"a foreign commit changes the table's {what}")

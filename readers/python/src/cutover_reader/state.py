@@ -1,6 +1,7 @@
 """A table's state, as its log's actions make it one after the other."""
 
 import json
+import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,12 @@ def file_key(action: dict) -> Key:
 def records(add: dict) -> int | None:
     """The rows that were written to a file, deleted ones included, where its statistics say."""
     return json.loads(add.get("stats") or "{}").get("numRecords")
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path of the log leads to a file of the table's folder."""
+    plain = urllib.parse.unquote(path)
+    return not (plain.startswith(("/", "file:")) or "://" in plain or ".." in plain.replace("\\", "/").split("/"))
 
 
 def deleted(action: dict) -> int:

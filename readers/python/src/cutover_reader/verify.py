@@ -3,12 +3,13 @@
 import dataclasses
 import json
 
+from . import vectors
 from .errors import ContinuityLost, UnknownContract
 from .log import Actions, Damaged, Log
 from .report import Finding, Report
 from .rules import Rules
 from .stamp import CONTRACT, EPOCH, STEP, Untrusted, stamp_of
-from .state import State, deleted, records
+from .state import State, deleted, is_inside, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +77,15 @@ class Check:
         self.healed_before = 0  # a reload of this version healed what is below
 
     def require_head(self) -> int:
-        if self.report.version is None or self.state.live is None:
-            raise UnknownContract(f"{self.report.uri} has no log that can be followed")
-        lost = [finding for finding in self.report.findings if finding.rule == "R6" and "log" in finding.message]
-        if lost:
-            raise ContinuityLost(lost[0].message)
+        """The newest version. Raises UnknownContract without a log, ContinuityLost where it cannot be followed."""
+        if self.report.version is None:
+            raise UnknownContract(f"{self.report.uri} has no log")
+        lost = [finding for finding in self.report.findings if finding.message.startswith("the log")]
+        if lost or self.state.live is None:
+            raise ContinuityLost(lost[0].message if lost else "the log does not tell which files are live")
+        told = self.state.properties.get("cutover.generation")
+        if self.stamps and told not in (None, str(self.stamps[-1][1]["generation"])):
+            raise ContinuityLost(f"the properties say generation {told}, the last commit {self.stamps[-1][1]['generation']}")
         return self.report.version
 
     def say(self, version: int, rule: str, message: str, file: str | None = None) -> None:
@@ -101,9 +106,13 @@ class Check:
         if below:
             self.report.notes.append(f"the log lacks entries below version {versions[below[-1]]}")
             versions = versions[below[-1]:]
-        for earlier, later in zip(versions, versions[1:]):
-            for missing in range(earlier + 1, later):
+        lost = [i for i in range(1, len(versions)) if versions[i] != versions[i - 1] + 1]
+        for i in lost:
+            for missing in range(versions[i - 1] + 1, versions[i]):
                 self.say(missing, "R6", f"the log entry of version {missing} is missing")
+        if lost:
+            # What the first commit above a hole follows is not known.
+            return versions[lost[-1]:]
         first = versions[0]
         if first == 0 or self.is_rebuild(first):
             self.state = State({})
@@ -113,7 +122,7 @@ class Check:
             if any(checkpoint >= first - 1 for checkpoint in self.log.unread):
                 self.undecide("the log begins above a checkpoint of a form that is not read here")
             else:
-                self.say(first, "R6", f"the log begins at version {first} without a checkpoint")
+                self.say(first - 1, "R6", f"the log entry of version {first - 1} is missing, and no checkpoint is above it")
         return versions
 
     def is_rebuild(self, version: int) -> bool:
@@ -166,8 +175,6 @@ class Check:
                     self.seam(version, stamp)
                 if stamp["kind"] == "reload":
                     self.healed_before = version
-                if actions[0][0] != "commitInfo":
-                    say("R6", f"the first action is {actions[0][0]}, not commitInfo")
                 self.rules.ours(version, stamp, actions, self.state, say)
                 self.stamps.append((version, stamp))
             elif self.stamps or self.state.properties:
@@ -197,7 +204,11 @@ class Check:
     def head(self) -> None:
         """R1, R2 and R6 at the newest version: properties, `txn`, rows and files."""
         version, state = self.report.version, self.state
-        if version is None or not self.stamps:
+        if version is None:
+            return
+        if (fault := self.log.hint()) is not None:
+            self.say(version, "R6", fault)
+        if not self.stamps or (state.metadata is None and state.live is None):
             return
         last = self.stamps[-1][1]
         if state.properties.get("cutover.generation") != str(last["generation"]):
@@ -208,34 +219,44 @@ class Check:
         if state.live is None:
             return
         total, counts = last.get("rows_total"), [records(add) for add in state.live.values()]
-        if total and None not in counts:
+        if total and None not in counts and not self.report.findings:
             lives = sum(counts) - sum(map(deleted, state.live.values()))
             is_view = state.properties.get("cutover.layout") == "current"
             expected = total["i"] - total["d"] if is_view else sum(total.values())
             if lives != expected:
                 self.say(version, "R6", f"the live files have {lives} rows, the commits come to {expected}")
-        adds = list(state.live.values())
+        adds = [add for add in state.live.values() if self.inside(add)]
+        for add in adds:
+            if vector := add.get("deletionVector"):
+                if vector.get("storageType") and (fault := vectors.fault(vector, self.log.read)):
+                    self.say(version, "R6", fault, add["path"])
         for add, size in zip(adds, self.log.sizes([add["path"] for add in adds])):
             if size is None:
                 self.say(version, "R6", f"the file is gone, the log says {add['size']} bytes", add["path"])
             elif size != add["size"]:
                 self.say(version, "R6", f"the file has {size} bytes, the log says {add['size']}", add["path"])
 
+    def inside(self, add: dict) -> bool:
+        if is_inside(add["path"]):
+            return True
+        self.say(self.report.version, "R6", "the file lies outside the table", add["path"])
+        return False
+
     def conclude(self) -> Report:
         report, state = self.report, self.state
         told = state.properties
-        if self.stamps and told.get("cutover.contract") == str(CONTRACT):
+        if self.stamps and (state.metadata is None or told.get("cutover.contract") == str(CONTRACT)):
             last = self.stamps[-1][1]
             report.connector, report.generation, report.epoch = last["connector"], last["generation"], last["epoch"]
-            report.cutover, report.last_step = int(told.get("cutover.step", -1)), last["to"]
-        elif not self.stamps and told.get("cutover.contract") != str(CONTRACT):
+            report.cutover, report.last_step = told.get("cutover.step") and int(told["cutover.step"]), last["to"]
+        unknown = not self.stamps and state.metadata is not None and told.get("cutover.contract") != str(CONTRACT)
+        if unknown:
             self.undecide("the table has no trace of contract 1")
         if self.rules.uncounted:
             self.undecide("files were replaced by others whose rows cannot be told")
         older = lambda finding: finding.version < self.healed_before and "entry" not in finding.message
         report.older_findings = [finding for finding in report.findings if older(finding)]
         report.findings = [finding for finding in report.findings if not older(finding)]
-        unknown = not self.stamps and told.get("cutover.contract") != str(CONTRACT)
         if report.findings and not unknown:
             report.verdict = "broken"
         else:
