@@ -168,7 +168,7 @@ class Check:
             info = next((body for kind, body in actions if kind == "commitInfo"), {})
             stamp = stamp_of(info)
         except Untrusted as e:
-            self.undecide(f"version {version}: {e}")
+            say("R2", f"the commit info cannot be trusted: {e}")
         else:
             if stamp is not None:
                 if not self.stamps and seeded:
@@ -249,9 +249,12 @@ class Check:
             last = self.stamps[-1][1]
             report.connector, report.generation, report.epoch = last["connector"], last["generation"], last["epoch"]
             report.cutover, report.last_step = told.get("cutover.step") and int(told["cutover.step"]), last["to"]
-        unknown = not self.stamps and state.metadata is not None and told.get("cutover.contract") != str(CONTRACT)
+        contract = told.get("cutover.contract")
+        is_ours = contract == str(CONTRACT) or (contract is None and (self.stamps or STEP in state.txn or EPOCH in state.txn))
+        unknown = state.metadata is not None and not is_ours
         if unknown:
-            self.undecide("the table has no trace of contract 1")
+            self.undecide("R7: " + (f"the table has the contract {contract}, known is {CONTRACT}" if contract else
+                                    "the table has neither properties nor commits of Cutover"))
         if self.rules.uncounted:
             self.undecide("files were replaced by others whose rows cannot be told")
         older = lambda finding: finding.version < self.healed_before and "entry" not in finding.message
