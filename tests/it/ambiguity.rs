@@ -1,6 +1,6 @@
 //! Every kind of answer that leaves open what was done, to every kind of write, and everybody who may go on after it.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cutover::ErrorKind;
@@ -105,14 +105,11 @@ async fn go_on(storage: &Arc<dyn ObjectStore>, truth: &Truth, until: u64, late: 
     ended.err().map(|e| format!("the next process ends with {e:?}"))
 }
 
+/// What another process found that went on while the first was alive. Held while it does, which may be longer than the first.
+type Said = Arc<tokio::sync::Mutex<Vec<String>>>;
+
 /// The script of the first process: the answer to the operation, then what `next` says at the call after it.
-fn script(
-    cell: Cell,
-    until: u64,
-    truth: &Truth,
-    own: &Arc<OnceLock<FaultStore>>,
-    said: &Arc<Mutex<Vec<String>>>,
-) -> Script {
+fn script(cell: Cell, until: u64, truth: &Truth, own: &Arc<OnceLock<FaultStore>>, said: &Said) -> Script {
     let (mut entries, mut is_answered, mut is_passed_on) = (0, false, false);
     let (truth, own, said) = (Arc::clone(truth), Arc::clone(own), Arc::clone(said));
     Box::new(move |call| {
@@ -129,14 +126,13 @@ fn script(
             Next::Itself => None,
             Next::Restarted => Some(Fault::CrashBefore),
             Next::TakenOver => {
-                let (truth, late, said) = (Arc::clone(&truth), own.get().cloned(), Arc::clone(&said));
+                let (truth, late) = (Arc::clone(&truth), own.get().cloned());
+                let mut said = Arc::clone(&said).try_lock_owned().unwrap();
                 let event = move |storage: Arc<dyn ObjectStore>| {
-                    let other = move || Handle::current().block_on(go_on(&storage, &truth, until, late));
-                    let other = tokio::task::spawn_blocking(other);
-                    Box::pin(async move {
-                        let found = other.await.unwrap();
-                        said.lock().unwrap().extend(found);
-                    }) as _
+                    let other = tokio::task::spawn_blocking(move || {
+                        said.extend(Handle::current().block_on(go_on(&storage, &truth, until, late)));
+                    });
+                    Box::pin(async move { other.await.unwrap() }) as _
                 };
                 Some(Fault::First(Box::new(event)))
             }
@@ -151,12 +147,12 @@ async fn run(cell: Cell) -> Vec<String> {
     if let Some(from) = from {
         Process::untroubled(&storage, 1).deliver(&truth, from, Duration::ZERO).await.unwrap();
     }
-    let (own, said) = (Arc::new(OnceLock::new()), Arc::new(Mutex::new(Vec::new())));
+    let (own, said) = (Arc::new(OnceLock::new()), Said::default());
     let first = Process::new(&storage, 2, script(cell, until, &truth, &own, &said));
     own.set(first.faults.clone()).unwrap();
     let ended = first.deliver(&truth, until, Duration::from_secs(3600 * 3)).await;
     let fired = first.faults.fired();
-    let mut wrong = std::mem::take(&mut *said.lock().unwrap());
+    let mut wrong = std::mem::take(&mut *said.lock().await);
     if fired.get(cell.answer.fault().name()) != Some(&1) {
         wrong.push(format!("the answer was not given: {fired:?}"));
     }

@@ -211,7 +211,8 @@ fn nothing_is_stored_that_follows_what_is_not_told() {
         ("ALTER TYPE mood RENAME VALUE 'glad' TO 'happy'", "the type mood was altered"),
         (
             "ALTER PUBLICATION cutover_p DROP TABLE t; UPDATE t SET m = 'sad'; ALTER PUBLICATION cutover_p ADD TABLE t",
-            "is in the publication by the entry",
+            // By another entry than before; in between, by none.
+            "is in the publication by ",
         ),
         ("ALTER PUBLICATION cutover_p DROP TABLE t; UPDATE t SET m = NULL", "is in the publication by no entry"),
     ] {
