@@ -9,8 +9,12 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::postgres::Postgres;
-use crate::program::{Ran, Readers};
+use crate::program::{Ran, Readers, names};
 
+/// The documents whose commands are run here.
+const HERE: [&str; 3] = ["README.md", "PROTOCOL.md", "docs/EMBEDDING.md"];
+/// Those whose commands other tests run: of operators and of readers.
+const ELSEWHERE: [&str; 2] = ["docs/OPERATING.md", "readers/README.md"];
 /// Where the documents say that a database is.
 const DATABASE: &str = "postgres://cutover:…@db.example/shop";
 /// Where they say that a daemon is.
@@ -108,13 +112,12 @@ fn commands_do_what_the_documents_say() {
     const TEST: &str = "commands_do_what_the_documents_say";
     let Some(readers) = Readers::find(TEST) else { return };
     let database = Postgres::find(TEST);
-    let pages = names_in("docs").into_iter().map(|name| format!("docs/{name}"));
-    for document in ["README.md".to_owned(), "PROTOCOL.md".to_owned(), "REST.md".to_owned()].into_iter().chain(pages) {
-        let (checkout, mut blocks) = (Checkout::new(&readers), blocks(&document));
+    for document in HERE {
+        let (checkout, mut blocks) = (Checkout::new(&readers), blocks(document));
         // Both commands of the README's beginning; the second is what runs this.
         blocks.retain(|block| block.text != "tests/run.sh\n");
         if document == "PROTOCOL.md" {
-            let before = Block { place: document.clone(), language: "sh".into(), text: FLIGHTS.to_owned() };
+            let before = Block { place: document.into(), language: "sh".into(), text: FLIGHTS.to_owned() };
             blocks.insert(0, before);
         }
         for block in &mut blocks {
@@ -203,7 +206,14 @@ fn queries_do_what_the_protocol_says() {
     assert!(checks >= 10, "{checks} checks of rules were found");
 }
 
-/// The pages in a folder of the checkout.
-fn names_in(folder: &str) -> Vec<String> {
-    crate::program::names(&root().join(folder)).into_iter().filter(|name| name.ends_with(".md")).collect()
+#[test]
+fn no_document_has_commands_that_nothing_runs() {
+    let mut found = Vec::new();
+    for folder in ["", "docs", "readers", "operators", "readers/python"] {
+        let names = names(&root().join(folder)).into_iter().filter(|name| name.ends_with(".md"));
+        let documents = names.map(|name| Path::new(folder).join(name).display().to_string());
+        found.extend(documents.filter(|name| blocks(name).iter().any(|block| block.language == "sh")));
+    }
+    found.retain(|name| !HERE.contains(&name.as_str()) && !ELSEWHERE.contains(&name.as_str()));
+    assert_eq!(found, Vec::<String>::new());
 }

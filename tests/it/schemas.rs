@@ -53,9 +53,12 @@ fn blocks(text: &str, begin: &str, end: &str) -> Vec<String> {
 fn configurations(home: &Path) -> Vec<PathBuf> {
     let readme = fs::read_to_string(repository("README.md")).unwrap();
     let mut texts = blocks(&readme, "```toml", "```");
-    texts.extend(blocks(&readme, "cat > cutover.toml <<'END'", "END"));
+    let operating = fs::read_to_string(repository("docs/OPERATING.md")).unwrap();
+    for document in [&readme, &operating] {
+        texts.extend(blocks(document, "cat > cutover.toml <<'END'", "END"));
+    }
     let shown = texts.len();
-    assert!(shown > 2, "the examples of README.md were not found");
+    assert!(shown > 3, "the examples of the documents were not found");
     let mut files: Vec<PathBuf> = ["fixtures/flights.toml", "fixtures/shop.toml"].map(repository).into();
     for source in ["files", "push", "postgres"] {
         run(home, &["init", source, "--source", source]).ended(0, 0);

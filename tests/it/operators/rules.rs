@@ -42,7 +42,7 @@ fn every_alert_says_what_to_do_by_commands_that_there_are() {
         // Of a path or a unit the word is a part, not a command.
         for (at, _) in repair.match_indices("cutover ") {
             let word = repair[at + "cutover ".len()..].split(|c: char| !c.is_ascii_lowercase()).next().unwrap();
-            let is_command = repair[..at].is_empty() || repair[..at].ends_with(' ');
+            let is_command = !word.is_empty() && (at == 0 || repair[..at].ends_with(' '));
             assert!(!is_command || commands.iter().any(|command| command == word), "{word:?} in: {repair}");
         }
     }

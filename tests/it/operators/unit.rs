@@ -24,10 +24,15 @@ fn values(key: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
+/// The exit codes after which the unit stays down.
+pub(super) fn prevented() -> BTreeSet<u8> {
+    let [line] = &values("RestartPreventExitStatus")[..] else { panic!("there is one line of them") };
+    line.split(' ').map(|code| code.parse().unwrap()).collect()
+}
+
 #[test]
 fn what_a_restart_does_not_repair_is_not_restarted() {
-    let [prevented] = &values("RestartPreventExitStatus")[..] else { panic!("there is one line of them") };
-    let prevented: BTreeSet<u8> = prevented.split(' ').map(|code| code.parse().unwrap()).collect();
+    let prevented = prevented();
     // A defect may not be met again; all else that does not pass by itself is somebody's to decide.
     let kinds = ErrorKind::ALL.into_iter().filter(|kind| !kind.is_retryable() && *kind != ErrorKind::Internal);
     let expected: BTreeSet<u8> = kinds.map(ErrorKind::exit_code).chain([USAGE]).collect();
@@ -44,7 +49,11 @@ fn the_unit_names_settings_that_there_are() {
     });
     assert_eq!(variables.next().unwrap(), ("CUTOVER_CONFIG".into(), "/etc/cutover/cutover.toml".into()));
     let home = TempDir::new().unwrap();
-    fs::write(home.path().join("cutover.toml"), "config_version = 1\n[pipelines.p.source.push]\n[pipelines.p.views.v]\ncolumns = { id = \"bigint\" }\n").unwrap();
+    fs::write(
+        home.path().join("cutover.toml"),
+        "config_version = 1\n[pipelines.p.source.push]\n[pipelines.p.views.v]\ncolumns = { id = \"bigint\" }\n",
+    )
+    .unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_cutover"));
     command.args(["config", "show"]).current_dir(home.path()).env_remove("CUTOVER_CONFIG").envs(variables);
     let shown = Ran::of(command.output().unwrap()).ended(0, 0).stdout;
