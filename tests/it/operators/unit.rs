@@ -26,8 +26,9 @@ fn values(key: &str) -> Vec<String> {
 
 /// The exit codes after which the unit stays down.
 pub(super) fn prevented() -> BTreeSet<u8> {
-    let [line] = &values("RestartPreventExitStatus")[..] else { panic!("there is one line of them") };
-    line.split(' ').map(|code| code.parse().unwrap()).collect()
+    let lines = values("RestartPreventExitStatus");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines[0].split(' ').map(|code| code.parse().unwrap()).collect()
 }
 
 #[test]
