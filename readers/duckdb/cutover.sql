@@ -19,7 +19,7 @@
 -- untrue (unless the verdict rests on it), and table features. A checkpoint with sidecars is not read: inconclusive.
 
 -- The log as rows: every action of the entries, and with `expired` those of the checkpoints (`is_state`). `kind` is null where a
--- line is no action.
+-- line is no action: `body` is the line then, or null where it is no JSON object.
 CREATE OR REPLACE MACRO cutover_actions(uri, expired := false) AS TABLE
     WITH entries AS (
         SELECT try_cast(regexp_extract(filename, '([0-9]{20})[.]json$', 1) AS BIGINT) AS version,
@@ -30,9 +30,8 @@ CREATE OR REPLACE MACRO cutover_actions(uri, expired := false) AS TABLE
                unnest(range(greatest(len(lines), 1))) AS place
         FROM entries WHERE version IS NOT NULL
     ), actions AS (
-        SELECT version, place, try_cast(line AS JSON) AS action,
-               CASE WHEN json_valid(line) AND json_type(line) = 'OBJECT' AND len(json_keys(line)) = 1
-                    THEN json_keys(line)[1] END AS kind
+        SELECT version, place, CASE WHEN json_valid(line) AND json_type(line) = 'OBJECT' THEN line::JSON END AS action,
+               CASE WHEN json_valid(line) AND len(json_keys(line)) = 1 THEN json_keys(line)[1] END AS kind
         FROM lines
     ), states AS (
         SELECT regexp_extract(filename, '([0-9]{20})[.]checkpoint', 1)::BIGINT AS version, action,
@@ -43,7 +42,7 @@ CREATE OR REPLACE MACRO cutover_actions(uri, expired := false) AS TABLE
                  || '/_delta_log/*.checkpoint*.parquet'', filename = true, union_by_name = true) AS t'
             ELSE 'SELECT NULL::VARCHAR AS filename, NULL::JSON AS action WHERE false' END)
     )
-    SELECT version, place, false AS is_state, kind, json_extract(action, '$.' || kind) AS body FROM actions
+    SELECT version, place, false AS is_state, kind, coalesce(json_extract(action, '$.' || kind), action) AS body FROM actions
     UNION ALL
     SELECT version, 0, true, kind, json_extract(action, '$.' || kind) FROM states
     WHERE json_type(action, '$.' || kind) = 'OBJECT';
@@ -116,7 +115,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
     WITH actions AS MATERIALIZED (FROM cutover_actions(uri, expired := expired)),
     every_commit AS MATERIALIZED (FROM cutover_commits(uri)),
     checkpoints AS (
-        SELECT max(try_cast(regexp_extract(file, '([0-9]{20})[.]checkpoint[.]', 1) AS BIGINT)) AS newest
+        SELECT DISTINCT try_cast(regexp_extract(file, '([0-9]{20})[.]checkpoint[.]', 1) AS BIGINT) AS version
         FROM glob(rtrim(uri, '/') || '/_delta_log/*.checkpoint.*')
     ),
     -- Where the checks begin: at a rebuild, else above the newest hole.
@@ -126,7 +125,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         SELECT rebuild, coalesce(newest, -1) AS checkpoint,
                greatest(rebuild, coalesce(max(version) FILTER (kind = 'missing' AND version > rebuild) + 1, min(version))) AS first,
                max(version) AS last
-        FROM every_commit, rebuilds, checkpoints GROUP BY rebuild, newest
+        FROM every_commit, rebuilds, (SELECT max(c.version) AS newest FROM checkpoints AS c) GROUP BY rebuild, newest
     ), scope AS MATERIALIZED (
         SELECT *, CASE WHEN first IN (0, rebuild) THEN first ELSE base + 1 END AS known_from
         FROM (SELECT *, CASE WHEN first NOT IN (0, rebuild) THEN
@@ -143,7 +142,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         WINDOW w AS (ORDER BY version)
     ),
     newest AS (SELECT max(version) FILTER (kind = 'reload') AS reload, max(version) AS version, arg_max("to", version) AS step,
-                      arg_max(generation, version) AS generation, arg_max(rows_total, version) AS rows_total FROM ours),
+                      arg_max(generation, version) AS generation, arg_max(epoch, version) AS epoch, arg_max(rows_total, version) AS rows_total FROM ours),
     -- The metadata that hold at each version.
     told AS (
         SELECT a.version, a.is_state, body, body->'configuration' AS said, body->'partitionColumns' AS partitioning,
@@ -163,7 +162,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
                          body->>'$.deletionVector.offset') AS vector,
                try_cast(try_cast(body->>'stats' AS JSON)->>'numRecords' AS BIGINT) AS records,
                coalesce(try_cast(body->>'$.deletionVector.cardinality' AS BIGINT), 0) AS deleted,
-               coalesce(try_cast(body->>'dataChange' AS BOOLEAN), false) OR is_state AS changes,
+               coalesce(try_cast(body->>'dataChange' AS BOOLEAN), true) AS changes,
                try_cast(body->>'size' AS BIGINT) AS size, body->'deletionVector' AS descriptor,
                len(json_keys(body, '$.partitionValues')) AS partition_values,
                version * 4 + CASE WHEN is_state THEN 3 ELSE (a.kind = 'add')::BIGINT END AS turn
@@ -189,7 +188,8 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
                count(*) FILTER (kind = 'remove' AND before_records IS NULL) AS gone_uncounted,
                count(*) FILTER (kind = 'remove' AND before_kind IS DISTINCT FROM 'add') AS strays,
                min(path) FILTER (kind = 'remove') AS removed, coalesce(bool_or(changes), false) AS changes,
-               coalesce(bool_and(changes), true) AS all_change
+               coalesce(bool_and(changes), true) AS all_change,
+               coalesce(bool_and(changes) FILTER (kind = 'add'), true) AS all_adds_change
         FROM files WHERE NOT is_state GROUP BY version
     ),
     detail AS MATERIALIZED (
@@ -197,7 +197,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
                coalesce(s.new_files, 0) AS new_files, coalesce(s.new_bytes, 0) AS new_bytes, coalesce(s.new_rows, 0) AS new_rows,
                coalesce(s.rows_again, 0) AS rows_again, coalesce(s.rows_added, 0) AS rows_added, coalesce(s.rows_gone, 0) AS rows_gone,
                coalesce(s.uncounted, 0) AS uncounted, coalesce(s.gone_uncounted, 0) AS gone_uncounted, coalesce(s.strays, 0) AS strays,
-               s.removed, coalesce(s.changes, false) AS changes, coalesce(s.all_change, true) AS all_change,
+               s.removed, coalesce(s.changes, false) AS changes, coalesce(s.all_change, true) AS all_change, coalesce(s.all_adds_change, true) AS all_adds_change,
                c.version >= known_from AS is_known, rows.i + rows.u + rows.d AS counted, info->'operationMetrics' AS metrics
         FROM ours AS c LEFT JOIN sums AS s USING (version) ASOF LEFT JOIN metadata AS m ON c.version >= m.version, scope
     ), strangers AS MATERIALIZED (
@@ -220,7 +220,13 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         FROM scope WHERE first NOT IN (0, rebuild) AND checkpoint < first - 1
                      AND first - 1 NOT IN (SELECT version FROM every_commit WHERE kind = 'missing')
         UNION ALL SELECT version, 'R6', NULL, format('line {} of the log entry is no action', place + 1), true
-        FROM actions, scope WHERE kind IS NULL AND version >= first
+        FROM actions, scope WHERE kind IS NULL AND body IS NULL AND version >= first
+        UNION ALL SELECT version, 'R6', NULL, format('line {} of the log entry has several actions', place + 1), false
+        FROM actions, scope WHERE kind IS NULL AND len(json_keys(body)) > 1 AND version >= first
+        UNION ALL SELECT last, 'R6', '_last_checkpoint', format('it is no JSON, or the checkpoint of version {} is not there', coalesce(named, 'nothing')), true
+        FROM scope, (SELECT CASE WHEN json_valid(content) THEN content->>'version' END AS named
+                     FROM read_text(rtrim(uri, '/') || '/_delta_log/_last_checkpoint'))
+        WHERE NOT EXISTS (FROM checkpoints AS c WHERE c.version::VARCHAR = named)
         UNION ALL SELECT version, 'R2', NULL, 'the commit info cannot be trusted: it has another contract, or lacks a member', false
         FROM commits WHERE kind NOT IN ('foreign', 'missing') AND version NOT IN (SELECT version FROM ours)
         -- R1: generations.
@@ -237,7 +243,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
             OR try_cast(m.said->>'cutover.generation' AS BIGINT) IS DISTINCT FROM generation
             OR try_cast(m.said->>'cutover.step' AS BIGINT) IS DISTINCT FROM "to")
         UNION ALL SELECT version, 'R1', NULL, format('the properties say mode {} and key {}, which the commit contradicts',
-                                                     said->>'cutover.mode', said->>'cutover.key'), false
+                                                     coalesce(said->>'cutover.mode', 'none'), coalesce(said->>'cutover.key', 'none')), false
         FROM detail WHERE (said->>'cutover.generation') = generation::VARCHAR AND ((said->>'cutover.key') = '[]' AND rows.u > 0
             OR (said->>'cutover.mode') = 'snapshot' AND kind = 'append' AND counted > 0)
         -- R2: continuity.
@@ -246,7 +252,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT version, 'R2', NULL, format('{}: the {} starts at step {}, the commit before it ended at {}',
                                                      if("from" > before_to, 'a gap', 'steps twice'), kind, "from", before_to), false
         FROM ours WHERE kind <> 'reload' AND "from" <> before_to
-        UNION ALL SELECT version, 'R2', NULL, format('the digest of the generation is {}, its commits add up to {}', digest_total, expected), false
+        UNION ALL SELECT version, 'R2', NULL, format('the digest of the generation is {}, its commits add up to {}', coalesce(digest_total, 'not told'), expected), false
         FROM (SELECT *, CASE WHEN kind = 'reload' THEN digest WHEN before_total IS NOT NULL THEN printf('%016x%016x',
                   ((high + low // 18446744073709551616) % 18446744073709551616)::UBIGINT, (low % 18446744073709551616)::UBIGINT) END AS expected
               FROM (SELECT *, ('0x' || before_total[1:16])::UBIGINT::HUGEINT + ('0x' || digest[1:16])::UBIGINT::HUGEINT AS high,
@@ -259,7 +265,8 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT version, 'R2', NULL, format('a {} counts rows', kind), false
         FROM detail WHERE kind IN ('mark', 'maintenance') AND (counted > 0 OR digest <> repeat('0', 32))
         UNION ALL SELECT o.version, if(w.app = 'cutover/step', 'R2', 'R3'), NULL,
-                         format('txn {} is set {} times, to {}; the commit info says {}', w.app, count(number), max(number), any_value(w.number_told)), false
+                         format('txn {} is set {} times, to {}; the commit info says {}', w.app, count(number),
+                                coalesce(max(number)::VARCHAR, 'nothing'), coalesce(w.number_told::VARCHAR, 'nothing')), false
         FROM (SELECT version, kind, unnest([{'app': 'cutover/step', 'number_told': "to"}, {'app': 'cutover/epoch', 'number_told':
                   CASE WHEN kind IN ('reload', 'mark') THEN epoch END}]) AS w FROM ours) AS o
              LEFT JOIN txns AS t ON t.version = o.version AND t.app = o.w.app AND NOT t.is_state
@@ -268,6 +275,9 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT version, 'R2', NULL, 'the commit info is not the first action, or is there twice', false
         FROM (SELECT version, min(place) FILTER (kind = 'commitInfo') AS place, count(*) FILTER (kind = 'commitInfo') AS times
               FROM actions WHERE NOT is_state GROUP BY version) WHERE version IN (SELECT version FROM ours) AND (place > 0 OR times > 1)
+        UNION ALL SELECT version, 'R2', NULL, format('the commit has the action {} {} times', kind, count(*)), false
+        FROM actions WHERE kind IN ('metaData', 'protocol') AND NOT is_state AND version IN (SELECT version FROM ours)
+        GROUP BY version, kind HAVING count(*) > 1
         UNION ALL SELECT o.version, 'R2', NULL, format('the {} starts at step {}, the state below it ended at {}', o.kind, o."from", t.number), false
         FROM ours AS o, scope, txns AS t
         WHERE o.version = (SELECT min(version) FROM ours) AND base = first - 1 AND t.is_state AND t.app = 'cutover/step'
@@ -285,7 +295,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT max(version), 'R4', path, format('the file is added {} times', count(*)), false
         FROM files WHERE kind = 'add' AND changes AND NOT is_state GROUP BY path, vector HAVING count(*) > 1
         UNION ALL SELECT version, 'R4', NULL, format('a file of the {} comes or goes as if no rows changed', kind), false
-        FROM detail WHERE kind IN ('reload', 'append') AND NOT all_change
+        FROM detail WHERE kind = 'append' AND NOT all_change OR kind = 'reload' AND NOT all_adds_change
         UNION ALL SELECT f.version, 'R4', path, 'a file comes with deleted rows, or again with no more of them', false
         FROM files AS f JOIN detail AS d USING (version)
         WHERE d.kind = 'append' AND d.layout = 'current' AND f.kind = 'add' AND NOT is_state
@@ -319,7 +329,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
             if(layout = 'current' AND kind = 'append', new_rows <> rows.i + rows.u, rows_added <> counted))
         UNION ALL SELECT version, 'R6', NULL, format('{} rows of older files are deleted, the commit info counts {}', rows_gone - rows_again, rows), false
         FROM detail WHERE kind = 'append' AND layout = 'current' AND is_known AND gone_uncounted = 0 AND rows_gone - rows_again <> rows.u + rows.d
-        UNION ALL SELECT version, 'R6', NULL, format('the operation metrics are {}, the commit has {} new files of {} bytes', metrics, new_files, new_bytes), false
+        UNION ALL SELECT version, 'R6', NULL, format('the operation metrics are {}, the commit has {} new files of {} bytes', coalesce(metrics::VARCHAR, 'missing'), new_files, new_bytes), false
         FROM detail WHERE kind <> 'maintenance' AND (coalesce(metrics->>'numFiles', '') <> new_files::VARCHAR
             OR coalesce(metrics->>'numOutputBytes', '') <> new_bytes::VARCHAR
             OR coalesce(metrics->>'numOutputRows', '') <> if(layout = 'current' AND kind = 'append', rows.i + rows.u, counted)::VARCHAR
@@ -335,10 +345,12 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         FROM newest AS n, (SELECT arg_max(said, version) AS said FROM metadata) WHERE (said->>'cutover.generation') <> n.generation::VARCHAR
         UNION ALL SELECT n.version, 'R2', NULL, format('the table''s txn says step {}, the last commit {}', number, n.step), true
         FROM newest AS n, (SELECT arg_max(number, version) AS number FROM txns WHERE app = 'cutover/step') WHERE number <> n.step
+        UNION ALL SELECT n.version, 'R3', NULL, format('the table''s txn says epoch {}, the last commit {}', number, n.epoch), true
+        FROM newest AS n, (SELECT arg_max(number, version) AS number FROM txns WHERE app = 'cutover/epoch') WHERE number <> n.epoch
         UNION ALL SELECT f.version, 'R6', f.path, coalesce(format('the file has {} bytes, the log says {}', s.size, f.size), 'the file is gone'), true
         FROM files AS f LEFT JOIN sizes AS s ON s.path = url_decode(f.path), newest AS n
         WHERE is_live AND n.version IS NOT NULL AND s.size IS DISTINCT FROM f.size
-        UNION ALL SELECT v.version, 'R6', v.path, format('the deletion vector {} is gone or too short', v.vector_file), true
+        UNION ALL SELECT v.version, 'R6', v.path, concat('the deletion vector ', v.vector_file, ' is gone or too short'), true
         FROM (SELECT *, concat(CASE WHEN len(place) > 20 THEN place[:-21] || '/' END, 'deletion_vector_', id[1:8], '-', id[9:12], '-', id[13:16], '-',
                               id[17:20], '-', id[21:32], '.bin') AS vector_file
               FROM (SELECT *, array_to_string(list_transform(range(4), lambda word: printf('%08x', list_reduce(list_transform(range(5), lambda digit:
@@ -360,13 +372,15 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT first, 'R6', NULL, 'the log begins here, above a checkpoint that was not read: call it with expired := true'
         FROM scope WHERE known_from IS NULL AND checkpoint >= first - 1 AND NOT expired
         UNION ALL SELECT min(version), 'R6', NULL, 'the checkpoint has sidecars, which are not read' FROM actions WHERE is_state AND kind = 'sidecar' HAVING count(*) > 0
+        UNION ALL SELECT last, 'R6', NULL, 'the log no longer holds a commit of Cutover, so only files and properties were checked'
+        FROM scope WHERE NOT EXISTS (FROM ours)
         UNION ALL SELECT last, 'R7', NULL, format('the table has the contract {}, known is 1', contract)
         FROM scope, (SELECT arg_max(said->>'cutover.contract', version) AS contract FROM metadata) WHERE contract <> '1'
         UNION ALL SELECT last, 'R7', NULL, 'the table is not Cutover''s: it has neither properties nor commits of it'
         FROM scope, (SELECT arg_max(said->>'cutover.contract', version) AS contract FROM metadata)
         WHERE contract IS NULL AND NOT EXISTS (FROM ours) AND NOT EXISTS (FROM every_commit, scope WHERE kind = 'missing' AND version > checkpoint)
     )
-    SELECT f.version, rule, file, message, if(f.version < n.reload AND NOT lasts, 'older', 'broken') AS severity
+    SELECT f.version, rule, file, coalesce(message, 'a value is missing') AS message, if(f.version < n.reload AND NOT lasts, 'older', 'broken') AS severity
     FROM (FROM found UNION ALL FROM rows_live) AS f, newest AS n
     UNION ALL SELECT version, rule, file, message, 'unclear' FROM unclear
     ORDER BY version, rule;

@@ -60,8 +60,8 @@ class Log:
             with self.store.open_input_stream(f"_delta_log/{version:020}.json") as stream:
                 text = stream.read().decode()
             lines = [json.loads(line) for line in text.split("\n") if line.strip()]
-            if not all(isinstance(line, dict) and len(line) == 1 for line in lines):
-                raise ValueError("a line has other than one action")
+            if not all(isinstance(line, dict) for line in lines):
+                raise ValueError("a line is no object")
         except (ValueError, OSError) as e:
             raise Damaged(f"the log entry of version {version} does not read: {e}") from e
         actions = [action for line in lines for action in line.items()]
@@ -87,10 +87,10 @@ class Log:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as e:
-            return f"the log: _last_checkpoint does not read: {e!r}"
+            return f"_last_checkpoint does not read: {e!r}"
         if version in self.checkpoints or version in self.unread:
             return None
-        return f"the log: _last_checkpoint names the checkpoint of version {version}, which is not there"
+        return f"_last_checkpoint names the checkpoint of version {version}, which is not there"
 
     def read(self, path: str, start: int, length: int) -> bytes | None:
         """A part of a file of the table; None where it does not exist."""

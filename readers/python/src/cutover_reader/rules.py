@@ -6,7 +6,7 @@ from collections.abc import Callable
 from . import form
 from .log import Actions
 from .stamp import MODULUS
-from .state import Key, State, deleted, file_key, is_inside, records
+from .state import Key, State, changes_rows, deleted, file_key, is_inside, records
 
 RETENTION = "delta.setTransactionRetentionDuration"
 Say = Callable[..., None]  # (rule, message, file=None)
@@ -37,7 +37,7 @@ class Rules:
             self.properties(stamp, of("metaData"), say)
         elif of("metaData") and state.metadata is not None:
             self.metadata(stamp, state.metadata, of("metaData")[0], say)
-        if kind in ("mark", "maintenance") and any(action.get("dataChange") for action in adds + removes):
+        if kind in ("mark", "maintenance") and any(map(changes_rows, adds + removes)):
             say("R5", f"a {kind} changes rows")
         if kind == "maintenance":
             self.joined(adds, removes, state, say)
@@ -50,7 +50,7 @@ class Rules:
                 say("R6", f"the files added hold {counts} rows, the commit info counts {stamp['rows']}")
         if kind == "append" and removes and not is_view:
             say("R5", "an append of layout changelog removes files", removes[0]["path"])
-        elif kind in ("reload", "append") and not all(action["dataChange"] for action in adds + removes):
+        elif kind in ("reload", "append") and not all(map(changes_rows, adds + (removes if kind == "append" else []))):
             say("R4", f"a file of the {kind} comes or goes as if no rows changed")
         form.check(stamp, actions, state, say)
         self.before = stamp
@@ -105,7 +105,7 @@ class Rules:
         here: set[Key] = set()
         for add in adds:
             key = file_key(add)
-            if add["dataChange"] and (self.added.setdefault(key, version) != version or key in here):
+            if changes_rows(add) and (self.added.setdefault(key, version) != version or key in here):
                 say("R4", f"the file is added a second time; the first was version {self.added[key]}", add["path"])
             here.add(key)
 
@@ -180,7 +180,7 @@ class Rules:
         for add in adds:
             if not is_inside(add["path"]):
                 say("R5", "a foreign commit adds a file that lies outside the table", add["path"])
-        if any(action.get("dataChange") for action in adds + removes):
+        if any(map(changes_rows, adds + removes)):
             say("R5", f"the commit changes rows: it adds {len(adds)} files and removes {len(removes)}")
         else:
             self.joined(adds, removes, state, say)

@@ -28,6 +28,10 @@ def is_inside(path: str) -> bool:
     return not (plain.startswith(("/", "file:")) or "://" in plain or ".." in plain.replace("\\", "/").split("/"))
 
 
+def changes_rows(action: dict) -> bool:
+    return action.get("dataChange", True)
+
+
 def deleted(action: dict) -> int:
     return (action.get("deletionVector") or {}).get("cardinality") or 0
 

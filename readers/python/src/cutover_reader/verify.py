@@ -73,6 +73,7 @@ class Check:
     def __init__(self, uri: str, log: Log) -> None:
         self.log, self.state, self.rules, self.report = log, State(), Rules(), Report(uri)
         self.stamps: list[tuple[int, dict]] = []
+        self.passing: list[Finding] = []  # what a later reload heals
         self.undecided = False
         self.healed_before = 0  # a reload of this version healed what is below
 
@@ -88,8 +89,10 @@ class Check:
             raise ContinuityLost(f"the properties say generation {told}, the last commit {self.stamps[-1][1]['generation']}")
         return self.report.version
 
-    def say(self, version: int, rule: str, message: str, file: str | None = None) -> None:
-        self.report.findings.append(Finding(version, rule, message, file))
+    def say(self, version: int, rule: str, message: str, file: str | None = None, *, lasts: bool = False) -> None:
+        """A finding; `lasts` where no later reload heals it."""
+        finding = Finding(version, rule, message, file)
+        (self.report.findings if lasts else self.passing).append(finding)
 
     def undecide(self, note: str) -> None:
         self.undecided = True
@@ -109,7 +112,7 @@ class Check:
         lost = [i for i in range(1, len(versions)) if versions[i] != versions[i - 1] + 1]
         for i in lost:
             for missing in range(versions[i - 1] + 1, versions[i]):
-                self.say(missing, "R6", f"the log entry of version {missing} is missing")
+                self.say(missing, "R6", f"the log entry of version {missing} is missing", lasts=True)
         if lost:
             # What the first commit above a hole follows is not known.
             return versions[lost[-1]:]
@@ -122,7 +125,7 @@ class Check:
             if any(checkpoint >= first - 1 for checkpoint in self.log.unread):
                 self.undecide("the log begins above a checkpoint of a form that is not read here")
             else:
-                self.say(first - 1, "R6", f"the log entry of version {first - 1} is missing, and no checkpoint is above it")
+                self.say(first - 1, "R6", f"the log entry of version {first - 1} is missing, and no checkpoint is above it", lasts=True)
         return versions
 
     def is_rebuild(self, version: int) -> bool:
@@ -143,7 +146,7 @@ class Check:
         try:
             versions = self.beginning()
         except Damaged as e:
-            self.say(self.log.versions[0], "R6", f"the log: {e}")
+            self.say(self.log.versions[0], "R6", f"the log: {e}", lasts=True)
             return
         if not versions:
             self.undecide("no log")
@@ -156,7 +159,7 @@ class Check:
                 if version in self.log.checkpoints:
                     self.compare(version)
             except Damaged as e:
-                self.say(version, "R6", f"the log: {e}")
+                self.say(version, "R6", f"the log: {e}", lasts=True)
                 self.state.live = None
             except (KeyError, TypeError, ValueError) as e:
                 self.say(version, "R6", f"the log entry of version {version} lacks or mistakes a field: {e!r}")
@@ -207,7 +210,7 @@ class Check:
         if version is None:
             return
         if (fault := self.log.hint()) is not None:
-            self.say(version, "R6", fault)
+            self.say(version, "R6", fault, lasts=True)
         if not self.stamps or (state.metadata is None and state.live is None):
             return
         last = self.stamps[-1][1]
@@ -219,7 +222,7 @@ class Check:
         if state.live is None:
             return
         total, counts = last.get("rows_total"), [records(add) for add in state.live.values()]
-        if total and None not in counts and not self.report.findings:
+        if total and None not in counts and not self.report.findings + self.passing:
             lives = sum(counts) - sum(map(deleted, state.live.values()))
             is_view = state.properties.get("cutover.layout") == "current"
             expected = total["i"] - total["d"] if is_view else sum(total.values())
@@ -255,11 +258,13 @@ class Check:
         if unknown:
             self.undecide("R7: " + (f"the table has the contract {contract}, known is {CONTRACT}" if contract else
                                     "the table has neither properties nor commits of Cutover"))
+        elif not self.stamps and report.version is not None:
+            self.undecide("the log no longer holds a commit of Cutover, so only files and properties were checked")
         if self.rules.uncounted:
             self.undecide("files were replaced by others whose rows cannot be told")
-        older = lambda finding: finding.version < self.healed_before and "entry" not in finding.message
-        report.older_findings = [finding for finding in report.findings if older(finding)]
-        report.findings = [finding for finding in report.findings if not older(finding)]
+        report.older_findings = [finding for finding in self.passing if finding.version < self.healed_before]
+        report.findings += [finding for finding in self.passing if finding.version >= self.healed_before]
+        report.findings.sort(key=lambda finding: finding.version)
         if report.findings and not unknown:
             report.verdict = "broken"
         else:
