@@ -2,14 +2,17 @@
 
     judge.py verdicts READER[,READER...] TABLE...   what each reader says of each table: {reader: {table: verdict}}
     judge.py page TABLE                             every other block, on a copy of a healthy table; the titles of what ran
+    judge.py bookmarks DIRECTORY                    `changes` over appends, a reset and a gap, against the program's bookmarks
     judge.py follow URL                             the block that follows a view over HTTP, until it ends
     judge.py streaming DIRECTORY                    the block for Structured Streaming over a reset, and what options do there
 
 READER is DuckDB, Python, Polars, pandas or Spark. Spark is asked through Sail, unless CUTOVER_SPARK names the jars of Delta Lake,
-separated by commas: then it is the Spark of this interpreter's pyspark. `streaming` needs that, and CUTOVER for the program.
+separated by commas: then it is the Spark of this interpreter's pyspark. `streaming` needs that; it and `bookmarks` need CUTOVER,
+the program.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -138,6 +141,46 @@ def check_target(names: dict) -> None:
     assert sorted(without, key=str) == sorted(view, key=str), kept
 
 
+def bookmarks(directory: str) -> list[str]:
+    """The outcomes in turn; each bookmark is the program's, which goes on from it."""
+    import cutover_reader
+    import tables
+
+    site = tables.Site(pathlib.Path(directory).absolute())
+    kept, outcomes = site.home / "bookmark.json", []
+
+    def news() -> None:
+        before = cutover_reader.Bookmark.load(kept)
+        told = cutover_reader.changes(str(site.uri), before)
+        lines = site.call("changes", "table", "--bookmark", str(kept)).splitlines()
+        assert cutover_reader.Bookmark.load(kept) == told.bookmark, (told, kept.read_text())
+        assert told.rows.to_pylist() == [json.loads(line) for line in lines], (told.rows, lines)
+        outcomes.append(told.outcome)
+
+    def refused(mark: cutover_reader.Bookmark) -> None:
+        try:
+            cutover_reader.changes(str(site.uri), mark)
+        except cutover_reader.CutoverError as e:
+            outcomes.append(type(e).__name__)
+
+    site.deliver()
+    news()
+    news()
+    site.changes(17, {"step": 18, "insert": tables.row(12, 18)}, {"step": 19, "delete": {"id": 1}})
+    site.run()
+    news()
+    site.reset()
+    news()
+    mark = cutover_reader.Bookmark.load(kept)
+    refused(dataclasses.replace(mark, table="another"))
+    refused(dataclasses.replace(mark, step=mark.step + 1))
+    site.changes(19, {"step": 20, "insert": tables.row(13, 20)})
+    site.run()
+    site.restamp(site.appends()[-1], lambda stamp: stamp.update({"from": stamp["from"] - 1}))
+    refused(mark)
+    return outcomes
+
+
 def follow(url: str) -> None:
     """In the working directory, where the block keeps its target."""
     code = next(code for _, code in section("Python") if "subscribe" in code)
@@ -191,6 +234,8 @@ def main() -> None:
         print(json.dumps(verdicts(args[0].split(","), args[1:])))
     elif call == "page":
         print(json.dumps(page(args[0])))
+    elif call == "bookmarks":
+        print(json.dumps(bookmarks(args[0])))
     elif call == "follow":
         follow(args[0])
     else:

@@ -54,6 +54,7 @@ mod troubles;
 mod two_writers;
 mod types;
 mod vectors;
+mod verdicts;
 mod verify;
 mod workload;
 mod world;
