@@ -70,17 +70,19 @@ def spark() -> None:
 
 
 def verdicts(readers: list[str], tables: list[str]) -> dict[str, dict[str, str]]:
+    places = [os.path.abspath(table) for table in tables]
+    # The page is to be read from there.
     os.chdir(ROOT)
     told: dict[str, dict[str, str]] = {}
     for reader in readers:
         if reader == "Spark":
             spark()
         code = section(reader)[0][1]
-        for table in tables:
-            names = run(code, TABLE=table)
+        for table, place in zip(tables, places):
+            names = run(code, TABLE=place)
             told.setdefault(reader, {})[table] = names["verdict"]
             if reader == "DuckDB":
-                asserted(names["db"], table, names["verdict"])
+                asserted(names["db"], place, names["verdict"])
     return told
 
 
