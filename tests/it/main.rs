@@ -57,6 +57,7 @@ mod two_writers;
 mod types;
 mod upgrades;
 mod vectors;
+mod verdicts;
 mod verify;
 mod workload;
 mod world;

@@ -4,6 +4,7 @@ mod browser;
 mod egress;
 mod egress_questions;
 mod events;
+mod follow;
 mod kills;
 pub(crate) mod ledger;
 mod live;
