@@ -15,8 +15,8 @@
 -- error. A table is a path or URI as DuckDB takes it. In an object store each data file is asked for its size.
 --
 -- Judged are R1 to R7 as PROTOCOL.md has them, by the log, the names and sizes of data files and of deletion vectors. Not seen are,
--- beside what no reader sees without reading rows: what a deletion vector holds, a checkpoint or a `_last_checkpoint` that is
--- untrue (unless the verdict rests on it), and table features. A checkpoint with sidecars is not read: inconclusive.
+-- beside what no reader sees without reading rows: what a deletion vector holds, a checkpoint that says other than the entries
+-- (unless the verdict rests on it), and table features. A checkpoint with sidecars is not read: inconclusive.
 
 -- The log as rows: every action of the entries, and with `expired` those of the checkpoints (`is_state`). `kind` is null where a
 -- line is no action: `body` is the line then, or null where it is no JSON object.
