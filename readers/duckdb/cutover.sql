@@ -15,8 +15,8 @@
 -- error. A table is a path or URI as DuckDB takes it. In an object store each data file is asked for its size.
 --
 -- Judged are R1 to R7 as PROTOCOL.md has them, by the log, the names and sizes of data files and of deletion vectors. Not seen are,
--- beside what no reader sees without reading rows: what a deletion vector holds, a checkpoint or a `_last_checkpoint` that is
--- untrue (unless the verdict rests on it), and table features. A checkpoint with sidecars is not read: inconclusive.
+-- beside what no reader sees without reading rows: what a deletion vector holds, a checkpoint that says other than the entries
+-- (unless the verdict rests on it), and table features. A checkpoint with sidecars is not read: inconclusive.
 
 -- The log as rows: every action of the entries, and with `expired` those of the checkpoints (`is_state`). `kind` is null where a
 -- line is no action: `body` is the line then, or null where it is no JSON object.
@@ -223,6 +223,11 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         FROM actions, scope WHERE kind IS NULL AND body IS NULL AND version >= first
         UNION ALL SELECT version, 'R6', NULL, format('line {} of the log entry has several actions', place + 1), false
         FROM actions, scope WHERE kind IS NULL AND len(json_keys(body)) > 1 AND version >= first
+        UNION ALL SELECT version, 'R6', NULL, format('an action {} of the log entry lacks what no engine does without', kind), false
+        FROM actions, scope WHERE NOT is_state AND version >= first AND CASE kind
+            WHEN 'metaData' THEN coalesce(body->>'id', '') = '' OR coalesce(body->>'schemaString', '') = ''
+            WHEN 'protocol' THEN coalesce(body->>'minReaderVersion', '0') = '0' OR coalesce(body->>'minWriterVersion', '0') = '0'
+            WHEN 'txn' THEN (body->>'appId') IS NULL ELSE kind IN ('add', 'remove') AND (body->>'path') IS NULL END
         UNION ALL SELECT last, 'R6', '_last_checkpoint', format('it is no JSON, or the checkpoint of version {} is not there', coalesce(named, 'nothing')), true
         FROM scope, (SELECT CASE WHEN json_valid(content) THEN content->>'version' END AS named
                      FROM read_text(rtrim(uri, '/') || '/_delta_log/_last_checkpoint'))

@@ -11,6 +11,12 @@ from .rules import Rules
 from .stamp import CONTRACT, EPOCH, STEP, Untrusted, stamp_of
 from .state import State, deleted, is_inside, records
 
+# Without these no engine loads the log.
+NEEDED = {
+    "metaData": ("id", "schemaString"), "protocol": ("minReaderVersion", "minWriterVersion"), "add": ("path",), "remove": ("path",),
+    "txn": ("appId",),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
@@ -182,6 +188,10 @@ class Check:
                 self.stamps.append((version, stamp))
             elif self.stamps or self.state.properties:
                 self.rules.foreign(actions, self.state, say)
+        for kind, body in actions:
+            lacking = [name for name in NEEDED.get(kind, ()) if not body.get(name)]
+            if lacking:
+                say("R6", f"an action {kind} of the log entry lacks {', '.join(lacking)}")
         # A commit that removes a path and adds it again means both, in this order.
         for kind, body in sorted(actions, key=lambda action: action[0] != "remove"):
             self.state.apply(kind, body)
