@@ -79,6 +79,7 @@ reset = {{ breaker = {{ max_resets = 1000 }}, backoff = {{ initial = "10ms", fac
 [pipelines.shop.views.orders.connectors.lake.delta]
 uri = {orders}
 target_file_size = "256KiB"          # little, so that a snapshot has many files
+compaction = false                   # so that files change by what the tour does alone
 "#
         ),
     )
