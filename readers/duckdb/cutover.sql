@@ -188,8 +188,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
                count(*) FILTER (kind = 'remove' AND before_records IS NULL) AS gone_uncounted,
                count(*) FILTER (kind = 'remove' AND before_kind IS DISTINCT FROM 'add') AS strays,
                min(path) FILTER (kind = 'remove') AS removed, coalesce(bool_or(changes), false) AS changes,
-               coalesce(bool_and(changes), true) AS all_change,
-               coalesce(bool_and(changes) FILTER (kind = 'add'), true) AS all_adds_change
+               coalesce(bool_and(changes), true) AS all_change
         FROM files WHERE NOT is_state GROUP BY version
     ),
     detail AS MATERIALIZED (
@@ -197,7 +196,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
                coalesce(s.new_files, 0) AS new_files, coalesce(s.new_bytes, 0) AS new_bytes, coalesce(s.new_rows, 0) AS new_rows,
                coalesce(s.rows_again, 0) AS rows_again, coalesce(s.rows_added, 0) AS rows_added, coalesce(s.rows_gone, 0) AS rows_gone,
                coalesce(s.uncounted, 0) AS uncounted, coalesce(s.gone_uncounted, 0) AS gone_uncounted, coalesce(s.strays, 0) AS strays,
-               s.removed, coalesce(s.changes, false) AS changes, coalesce(s.all_change, true) AS all_change, coalesce(s.all_adds_change, true) AS all_adds_change,
+               s.removed, coalesce(s.changes, false) AS changes, coalesce(s.all_change, true) AS all_change,
                c.version >= known_from AS is_known, rows.i + rows.u + rows.d AS counted, info->'operationMetrics' AS metrics
         FROM ours AS c LEFT JOIN sums AS s USING (version) ASOF LEFT JOIN metadata AS m ON c.version >= m.version, scope
     ), strangers AS MATERIALIZED (
@@ -300,7 +299,7 @@ CREATE OR REPLACE MACRO cutover_findings(uri, expired := false) AS TABLE
         UNION ALL SELECT max(version), 'R4', path, format('the file is added {} times', count(*)), false
         FROM files WHERE kind = 'add' AND changes AND NOT is_state GROUP BY path, vector HAVING count(*) > 1
         UNION ALL SELECT version, 'R4', NULL, format('a file of the {} comes or goes as if no rows changed', kind), false
-        FROM detail WHERE kind = 'append' AND NOT all_change OR kind = 'reload' AND NOT all_adds_change
+        FROM detail WHERE kind IN ('append', 'reload') AND NOT all_change
         UNION ALL SELECT f.version, 'R4', path, 'a file comes with deleted rows, or again with no more of them', false
         FROM files AS f JOIN detail AS d USING (version)
         WHERE d.kind = 'append' AND d.layout = 'current' AND f.kind = 'add' AND NOT is_state

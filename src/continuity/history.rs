@@ -571,11 +571,12 @@ impl History {
             let path = add.file.path.clone();
             self.find_file(at, Rule::Once, &path, format!("the file {path} is added as if no rows changed"));
         }
-        if stamp.kind != Kind::Reload
-            && let Some(removed) = commit.removes.first()
-        {
+        let is_reload = stamp.kind == Kind::Reload;
+        // Sources that stream versions learn of a reload by what it removes.
+        if let Some(removed) = commit.removes.iter().find(|removed| !(is_reload && removed.data_change)) {
             let path = removed.file.path.clone();
-            self.find_file(at, Rule::Reload, &path, format!("the {} removes the file {path}", stamp.kind));
+            let how = if is_reload { " as if no rows changed" } else { "" };
+            self.find_file(at, Rule::Reload, &path, format!("the {} removes the file {path}{how}", stamp.kind));
         }
         self.check_metadata(commit, stamp);
     }

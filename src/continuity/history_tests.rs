@@ -294,6 +294,7 @@ fn damaged(commit: &Commit, way: usize) -> Option<Commit> {
         22 => stamp.digest_total = None,
         23 => stamp.rows.i += 1,
         24 => stamp.rows_total = stamp.rows_total.map(|total| RowCounts { u: total.u + 1, ..total }),
+        25 if !commit.removes.is_empty() => commit.removes[0].data_change = !commit.removes[0].data_change,
         _ => return None,
     }
     Some(commit)
@@ -310,7 +311,7 @@ proptest! {
 
     #[test]
     fn a_commit_that_breaks_a_rule_is_found_at_its_version(
-        events in proptest::collection::vec(any_event(), 1..20), at in any::<prop::sample::Index>(), way in 0usize..25,
+        events in proptest::collection::vec(any_event(), 1..20), at in any::<prop::sample::Index>(), way in 0usize..26,
     ) {
         let mut model = Model::new();
         events.iter().for_each(|e| model.apply(e));

@@ -50,7 +50,7 @@ class Rules:
                 say("R6", f"the files added hold {counts} rows, the commit info counts {stamp['rows']}")
         if kind == "append" and removes and not is_view:
             say("R5", "an append of layout changelog removes files", removes[0]["path"])
-        elif kind in ("reload", "append") and not all(map(changes_rows, adds + (removes if kind == "append" else []))):
+        elif kind in ("reload", "append") and not all(map(changes_rows, adds + removes)):
             say("R4", f"a file of the {kind} comes or goes as if no rows changed")
         form.check(stamp, actions, state, say)
         self.before = stamp
