@@ -76,6 +76,11 @@ pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
         Output::Json => text::print_json(&document(&args.table.uri, &report, against.as_ref()))?,
         Output::Text | Output::Ndjson | Output::Env => {
             let mut lines = lines(&args.table.uri, &report);
+            if let Some(first) = lines.first_mut()
+                && against.as_ref().is_some_and(|beside| beside.exit_code != 0)
+            {
+                first.push_str(" by its own log, and not shown to equal the original: see below");
+            }
             lines.extend(against.iter().flat_map(|beside| beside.lines.clone()));
             let lines: Vec<String> = lines.iter().map(|line| text::escaped(line)).collect();
             text::print(&lines.join("\n"))?;

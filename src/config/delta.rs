@@ -28,9 +28,7 @@ impl Tables {
             field.refuse("has credentials or a query in it; write the plain path of the table");
             return None;
         }
-        if Service::of(&uri).is_some()
-            && let Err(why) = Location::check(&uri)
-        {
+        if let Err(why) = Location::check(&uri) {
             field.refuse(&why);
             return None;
         }

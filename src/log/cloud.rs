@@ -329,7 +329,7 @@ fn check_plain_http<K: FromStr + PartialEq>(chosen: &[(K, String)], endpoints: &
     let is_allowed = chosen.iter().any(|(key, value)| allow.as_ref() == Some(key) && value != "false");
     if is_plain && !is_allowed {
         return Err(Error::config(
-            "the object store's endpoint is http://, which sends everything in the clear; write https://, or set the option allow_http = \"true\"",
+            "the object store's endpoint is http://, which sends everything in the clear; write https://, or set the option allow_http = \"true\" (the variable AWS_ALLOW_HTTP or AZURE_ALLOW_HTTP)",
         ));
     }
     Ok(())

@@ -88,7 +88,10 @@ impl Location {
             ));
         }
         match uri.split_once("://") {
-            None => Self::local(PathBuf::from(uri), access),
+            None => match misspelled(uri) {
+                None => Self::local(PathBuf::from(uri), access),
+                Some(why) => Err(Error::config(format!("the table's URI {why}"))),
+            },
             Some(("file", _)) => {
                 // A query or fragment would be dropped without a word.
                 let url = Url::parse(uri).ok().filter(|url| url.query().is_none() && url.fragment().is_none());
@@ -125,9 +128,12 @@ impl Location {
         Self { uri, url, store, root, prefix, access, probed }
     }
 
-    /// What is wrong with the spelling of a place in an object store, without quoting it.
+    /// What is wrong with the spelling of a place, without quoting it.
     pub(crate) fn check(uri: &str) -> Result<(), String> {
-        CloudPlace::parse(uri).map(|_| ())
+        if Service::of(uri).is_some() {
+            return CloudPlace::parse(uri).map(|_| ());
+        }
+        misspelled(uri).map_or(Ok(()), Err)
     }
 
     fn cloud(uri: &str, access: Access, options: &StorageOptions) -> Result<Self> {
@@ -239,6 +245,14 @@ fn below(root: &Arc<dyn ObjectStore>, prefix: &Path) -> Arc<dyn ObjectStore> {
         return Arc::clone(root);
     }
     Arc::new(PrefixStore::new(Arc::clone(root), prefix.clone()))
+}
+
+/// What is wrong with a path that begins like a URL and lacks a slash: `s3:/lake/t`.
+fn misspelled(uri: &str) -> Option<String> {
+    let (scheme, _) = uri.split_once(":/").filter(|(_, rest)| !rest.starts_with('/'))?;
+    let is_scheme = scheme.len() > 1 && scheme.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    is_scheme
+        .then(|| format!("lacks a slash; write {scheme}:// for a store, or ./{scheme}:/ for a directory of that name"))
 }
 
 /// Whether readers that decode URLs would look for another path.

@@ -466,7 +466,14 @@ async fn a_table_opened_for_reading_is_not_written_to() {
 
 #[test]
 fn uris_that_readers_would_take_for_others_are_refused() {
-    for uri in ["/tmp/per%20cent", "/tmp/back\\slash", "file:///tmp/a#b", "file:///tmp/a?b=c", "hdfs://bucket/t"] {
+    for uri in [
+        "/tmp/per%20cent",
+        "/tmp/back\\slash",
+        "file:///tmp/a#b",
+        "file:///tmp/a?b=c",
+        "hdfs://bucket/t",
+        "s3:/bucket/t",
+    ] {
         assert_eq!(Location::open(uri, cutover::Access::Read).unwrap_err().kind(), ErrorKind::Config, "{uri}");
     }
     for uri in ["/tmp/100%", "/tmp/with space", "file:///tmp/with%20space", "/tmp/ü"] {

@@ -126,7 +126,7 @@ async fn look(wanted: &Wanted, depth: Depth, world: &World, found: &mut Vec<Ailm
             let slot = &wanted.slot;
             found.push(Ailment::warning(
                 SLOT,
-                format!("there is a replication slot {slot:?}, and {} has nothing of it: somebody else's, or of another server.data_dir", wanted.evidence.display()),
+                format!("there is a replication slot {slot:?}, and {} has nothing of it: it is of another server.data_dir, with which to run then, or somebody else's; another one is named by \"slot\"; if nobody will read it, drop it", wanted.evidence.display()),
                 format!("SELECT pg_drop_replication_slot('{slot}');"),
             ));
         }

@@ -39,7 +39,7 @@ pub(super) async fn examine(session: &Session, wanted: &Wanted, depth: Depth, fo
             let role = row.get::<_, Option<&str>>(10).unwrap_or("nobody");
             found.push(Ailment::warning(
                 SLOT,
-                format!("the replication slot {name:?} is read by process {pid}: {by:?} of the role {role:?}, from {from}; two cannot read it, so if it is no cutover that is to go on, end it"),
+                format!("the replication slot {name:?} is read by process {pid}: {by:?} of the role {role:?}, from {from}; two cannot read it, so stop that program, or name another slot; where it hangs, end its session"),
                 format!("SELECT pg_terminate_backend({pid});"),
             ));
         }
