@@ -11,6 +11,8 @@ use super::{Session, manifests, text};
 use crate::clock::World;
 use crate::config::ConnectorConfig;
 use crate::connector::{PreparedReload, ResetPreview};
+use crate::continuity::plan::Older;
+use crate::continuity::stamp::ResetStamp;
 use crate::daemon::{self, Alone, Daemon};
 use crate::error::{Error, Result};
 use crate::sink::{Applied, Manifest, StagedSnapshot};
@@ -35,6 +37,9 @@ pub(super) struct ReloadArgs {
     /// Why, for the table's history
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
+    /// Let readers go back in time, where the table has steps after the snapshot's; they are appended again
+    #[arg(long)]
+    allow_older: bool,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -88,7 +93,9 @@ async fn reload(
     let mut signals = Signals::listen()?;
     let mut connector = views.connector(config).await?;
     let (rows, parts, spare) = (staged.rows(), staged.frame().parts, staged.spare());
-    let prepared = connector.prepare_reload(staged, who(), args.reason.clone()).await?;
+    let stamp = ResetStamp { id: staged.frame().id.clone(), who: who(), why: args.reason.clone() };
+    let older = if args.allow_older { Older::Allowed } else { Older::Refused };
+    let prepared = connector.prepare_reload(staged, stamp, older).await?;
     let preview = prepared.preview().clone();
     if !args.yes && !prepared.is_done() {
         confirm(config, &prepared, session, &mut signals, world).await?;

@@ -3,7 +3,7 @@
 use super::{Connector, Phase, ResetPreview};
 use crate::connector::LogRepair;
 use crate::continuity::columns::Difference;
-use crate::continuity::plan::Standing;
+use crate::continuity::plan::{Older, Standing};
 use crate::continuity::stamp::{Mode, ResetStamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sink::{Applied, Frame, StagedSnapshot, Target};
@@ -13,6 +13,7 @@ use crate::sink::{Applied, Frame, StagedSnapshot, Target};
 pub struct PreparedReload {
     staged: StagedSnapshot,
     stamp: ResetStamp,
+    older: Older,
     preview: ResetPreview,
     target: Box<Target>,
     is_done: bool,
@@ -31,14 +32,19 @@ impl PreparedReload {
 }
 
 impl Connector {
-    /// Looks at what a reload with `staged` would do, asked for by `who` and for what `why` says, and refuses what would be
-    /// refused; nothing is written.
+    /// Looks at what a reload with `staged` would do, as the reset of `stamp`, and refuses what would be refused; nothing is
+    /// written.
     ///
     /// Unavailable: the source has not reached the snapshot's step. Refused: it no longer has the changes after it, or the
     /// parts are not for this table as it is, or of other columns than the view.
-    pub async fn prepare_reload(&mut self, staged: StagedSnapshot, who: String, why: String) -> Result<PreparedReload> {
+    pub async fn prepare_reload(
+        &mut self,
+        staged: StagedSnapshot,
+        stamp: ResetStamp,
+        older: Older,
+    ) -> Result<PreparedReload> {
         self.check_mode()?;
-        let Frame { id, step, generation, .. } = staged.frame().clone();
+                let Frame { step, generation, .. } = *staged.frame();
         let view = staged.frame().view(self.source.name())?;
         let destination = self.look().await?;
         let ours = destination.facts().ours().cloned();
@@ -46,10 +52,10 @@ impl Connector {
         let is_done = target.has_loaded(&staged)?;
         if !is_done {
             self.check_snapshot_of(&staged, &target).await?;
-            target.check_staged(&staged).await?;
+            target.check_staged(&staged, older).await?;
         }
         let preview = ResetPreview { ours, repair: LogRepair::Unneeded, generation, cutover: step };
-        Ok(PreparedReload { staged, stamp: ResetStamp { id, who, why }, preview, target, is_done })
+        Ok(PreparedReload { staged, stamp, older, preview, target, is_done })
     }
 
     /// Carries out what was prepared. Readers see the old state until it is complete.
@@ -68,7 +74,7 @@ impl Connector {
     }
 
     async fn load_staged(&mut self, prepared: PreparedReload) -> Result<Applied> {
-        let PreparedReload { staged, stamp, target, .. } = prepared;
+        let PreparedReload { staged, stamp, older, target, .. } = prepared;
         self.show_snapshot(&target.progress(), staged.frame().step);
         if !matches!(target.standing(), Standing::Ours(_)) {
             let (sink, applied) = target.load_staged(staged, stamp).await?;
@@ -77,7 +83,7 @@ impl Connector {
         }
         // From the claim on nobody else starts a generation, and the reload is refused where somebody did before.
         let mut sink = target.claim().await?;
-        let applied = sink.reload_staged(staged, stamp).await?;
+        let applied = sink.reload_staged(staged, stamp, older).await?;
         self.show_applied(sink.facts(), &applied);
         sink.close().await;
         Ok(applied)

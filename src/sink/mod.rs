@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::adopt::{Adopted, Adoption};
-use self::commit::{Age, Core};
+use self::commit::Core;
 pub use self::destination::Destination;
 pub use self::maintenance::Maintained;
 pub use self::progress::Progress;

@@ -59,11 +59,12 @@ impl Content {
 impl Target {
     /// Writes the rows of a part as data files that no version names yet, for the next generation of the table as it is.
     ///
-    /// Refused: the table may not be reloaded with step [`Part::step`], or was by this very snapshot; rows do not fit the
-    /// view, or two have the same key. Other errors are those of the storage and of `rows`.
+    /// Refused: the table may not be reloaded, or was by this very snapshot; rows do not fit the view, or two have the same
+    /// key. Other errors are those of the storage and of `rows`.
     pub async fn stage(&self, part: &Part, rows: BoxStream<'static, Result<RecordBatch>>) -> Result<Manifest> {
         let core = &self.core;
-        self.check_reload(part.step(), Older::Refused)?;
+        // How far readers are by the time of the reload is told then.
+        self.check_reload(part.step(), Older::Allowed)?;
         let loaded = core.facts.ours().and_then(|ours| ours.stamp.as_ref());
         if loaded.is_some_and(|stamp| stamp.commit == commit_of(part.snapshot())) {
             return Err(Error::refused(format!(
@@ -96,8 +97,8 @@ impl Target {
 
     /// Refuses what a reload with `staged` would be refused for, without claiming anything: what the table is, and files that are
     /// missing or too old.
-    pub async fn check_staged(&self, staged: &StagedSnapshot) -> Result<()> {
-        self.check_reload(staged.frame().step, Older::Refused)?;
+    pub async fn check_staged(&self, staged: &StagedSnapshot, older: Older) -> Result<()> {
+        self.check_reload(staged.frame().step, older)?;
         let columns = self.core.staged_columns(&staged.frame().id)?;
         self.core.check_frame(staged.frame(), &columns)?;
         self.core.check_written(staged.written(), Age::OfFiles).await
@@ -113,8 +114,13 @@ impl Sink {
     /// Replaces every live file by those that workers staged, in one version, and starts a generation.
     ///
     /// Refused: the table is not the one that they were staged for any more.
-    pub async fn reload_staged(&mut self, staged: StagedSnapshot, reset: ResetStamp) -> Result<Applied> {
-        self.reload_with(Content::Files(Box::new(staged)), reset, Older::Refused).await
+    pub async fn reload_staged(
+        &mut self,
+        staged: StagedSnapshot,
+        reset: ResetStamp,
+        older: Older,
+    ) -> Result<Applied> {
+        self.reload_with(Content::Files(Box::new(staged)), reset, older).await
     }
 }
 
