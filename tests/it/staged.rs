@@ -5,11 +5,15 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::ipc::writer::StreamWriter;
+use cutover::continuity::plan::Older;
+use cutover::{Applied, ErrorKind, Manifest, Part, PartOf, StagedSnapshot, Step};
 use serde_json::{Value, json};
 
+use crate::foreign::{Foreign, Table, changes, check_mapping, entries, reset, state};
 use crate::object_stores::server::{BUCKET, Server};
 use crate::program::{Landing, PATIENCE, Ran, Readers, Site, names, wait_until};
 
@@ -430,4 +434,51 @@ fn a_worker_reads_files_of_every_format_and_says_what_it_did() {
     let validated = Ran::of(readers.command("validate.py", &files.each_ref().map(String::as_str)).output().unwrap());
     let answer: Value = serde_json::from_str(validated.ended(0, 0).stdout.lines().next().unwrap()).unwrap();
     assert_eq!(answer["errors"], json!([]), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_agree_on_the_names_that_a_table_with_column_mapping_gets_and_old_files_are_named_no_more() {
+    let table = Table::of(&Foreign::with(&["columnMapping"]).mapped("name"), 47).await;
+    let stage = async |id: &str, at: u64, ids: [&[i64]; 2]| {
+        let mut manifests = Vec::new();
+        for (number, ids) in (1..).zip(ids) {
+            // Each worker is a process of its own, that looks at the table itself.
+            let target = table.target().await.unwrap();
+            let part = Part::new(id, Step::new(at).unwrap(), PartOf::new(number, 2).unwrap()).unwrap();
+            let manifest = target.stage(&part, state(at, ids).rows).await.unwrap();
+            let json = manifest.to_json().unwrap();
+            manifests.push((format!("part {number}"), Manifest::from_json("a part", json.as_bytes()).unwrap()));
+        }
+        StagedSnapshot::of(manifests).unwrap()
+    };
+    let first = stage("first", 10, [&[1, 2], &[3]]).await;
+    let target = table.target().await.unwrap();
+    target.check_staged(&first, Older::Refused).await.unwrap();
+    let (mut sink, applied) = target.load_staged(first.clone(), reset("first")).await.unwrap();
+    assert!(matches!(applied, Applied::Committed { rows: 3, .. }), "{applied:?}");
+    sink.append(changes(10, 12)).await.unwrap();
+    table.check(&[1, 2, 3, 11, 12], "staged").await;
+    check_mapping(&entries(table.location.store()).await, &table, &[("id", "col-1", 1)], 7);
+
+    // Appends between staging and the reload change nothing about it.
+    let second = stage("second", 13, [&[4], &[5, 6]]).await;
+    sink.append(changes(12, 13)).await.unwrap();
+    assert!(!table.target().await.unwrap().has_loaded(&second).unwrap());
+    let applied = sink.reload_staged(second.clone(), reset("second"), Older::Refused).await.unwrap();
+    assert!(matches!(applied, Applied::Committed { rows: 3, .. }), "{applied:?}");
+    let again = sink.reload_staged(second.clone(), reset("second"), Older::Refused).await.unwrap();
+    assert_eq!(again, Applied::Already);
+    assert!(table.target().await.unwrap().has_loaded(&second).unwrap());
+    let stale = sink.reload_staged(first, reset("first"), Older::Allowed).await.unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::Refused, "{stale}");
+    sink.append(changes(13, 15)).await.unwrap();
+    table.check(&[4, 5, 6, 14, 15], "staged again").await;
+
+    let third = stage("third", 15, [&[7], &[8]]).await;
+    table.clock.advance(Duration::from_secs(20 * 366 * 24 * 60 * 60));
+    let old = table.target().await.unwrap().check_staged(&third, Older::Refused).await.unwrap_err();
+    assert!(old.message().contains("half the time"), "{old}");
+    let before = entries(table.location.store()).await.len();
+    sink.reload_staged(third, reset("third"), Older::Refused).await.unwrap_err();
+    assert_eq!(entries(table.location.store()).await.len(), before);
 }
