@@ -44,7 +44,7 @@ impl Connector {
         older: Older,
     ) -> Result<PreparedReload> {
         self.check_mode()?;
-                let Frame { step, generation, .. } = *staged.frame();
+        let Frame { step, generation, .. } = *staged.frame();
         let view = staged.frame().view(self.source.name())?;
         let destination = self.look().await?;
         let ours = destination.facts().ours().cloned();

@@ -25,7 +25,10 @@ pub fn configured_view(config: &ConnectorConfig) -> Result<Option<View>> {
 /// Refused: the connector has no table, or one in which rows may not be staged.
 pub async fn staging(config: &ConnectorConfig, schema: &Schema, world: &World) -> Result<Target> {
     let Some(delta) = config.delta() else {
-        return Err(Error::refused(format!("{} has no table to stage rows for: its client comes for them", config.name)));
+        return Err(Error::refused(format!(
+            "{} has no table to stage rows for: its client comes for them",
+            config.name
+        )));
     };
     let location = Location::open_with(&delta.uri, Access::Write(config.durability), &delta.storage_options())?;
     let settings: SinkSettings = build::sink_settings(config, delta, "");

@@ -184,7 +184,9 @@ fn four_processes_stage_a_snapshot_one_is_killed_one_works_twice_and_the_reload_
     });
     manifests.push(workers.stage("first", "100", 3, PARTS, "3-again"));
     assert_eq!(site.last_step(), None, "nobody sees anything yet");
-    let ran = workers.reload(&manifests, &["--rows", &(ROWS * PARTS).to_string(), "--reason", "too large for one"]).ended(0, 0);
+    let ran = workers
+        .reload(&manifests, &["--rows", &(ROWS * PARTS).to_string(), "--reason", "too large for one"])
+        .ended(0, 0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         said,
@@ -243,7 +245,8 @@ fn what_is_no_whole_snapshot_of_the_table_as_it_is_changes_nothing() {
     let both = [one.clone(), two.clone()];
     // Of other columns: the configuration of this worker names none, and its rows have another one.
     let text = fs::read_to_string(site.path("cutover.toml")).unwrap();
-    fs::write(site.path("cutover.toml"), text.replace("amount = \"bigint\"", "amount = \"bigint\", more = \"int\"")).unwrap();
+    fs::write(site.path("cutover.toml"), text.replace("amount = \"bigint\"", "amount = \"bigint\", more = \"int\""))
+        .unwrap();
     let lines = site.path("lines.ndjson");
     fs::write(&lines, "{\"id\": 7, \"name\": \"x\", \"amount\": 1, \"more\": 2}\n").unwrap();
     let stage = ["stage", "lake", "lines.ndjson", "--format", "ndjson", "--snapshot", "s", "--step", "100"];
@@ -396,7 +399,8 @@ fn a_worker_reads_files_of_every_format_and_says_what_it_did() {
     let path = |name: &str| -> PathBuf { site.path(name) };
     let rows = batch(0..5);
     let mut parquet =
-        parquet::arrow::ArrowWriter::try_new(fs::File::create(path("a.parquet")).unwrap(), rows.schema(), None).unwrap();
+        parquet::arrow::ArrowWriter::try_new(fs::File::create(path("a.parquet")).unwrap(), rows.schema(), None)
+            .unwrap();
     parquet.write(&rows).unwrap();
     parquet.close().unwrap();
     fs::write(path("b.arrow"), stream(5..9)).unwrap();
@@ -418,7 +422,8 @@ fn a_worker_reads_files_of_every_format_and_says_what_it_did() {
     let manifests = staged.map(|(manifest, _)| manifest);
     Workers::of(&site).reload(&manifests, &["--rows", "10"]).ended(0, 0);
     let state = site.run(&["state", &site.uri()]).ended(0, 0).stdout;
-    let mut ids: Vec<i64> = state.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_i64().unwrap()).collect();
+    let mut ids: Vec<i64> =
+        state.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_i64().unwrap()).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..10).collect::<Vec<_>>());
     // A key that a part has twice is found by its worker.

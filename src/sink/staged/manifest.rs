@@ -199,7 +199,8 @@ impl Manifest {
     ///
     /// Incompatible: it is of another form. Corrupt: it is none, or contradicts itself.
     pub fn from_json(name: &str, json: &[u8]) -> Result<Self> {
-        let damaged = |e| Error::corrupt(format!("{name} is no manifest of a staged part; stage it again")).with_source(e);
+        let damaged =
+            |e| Error::corrupt(format!("{name} is no manifest of a staged part; stage it again")).with_source(e);
         let Formed { schema } = serde_json::from_slice(json).map_err(damaged)?;
         if schema != FORM {
             return Err(Error::incompatible(format!(

@@ -114,12 +114,7 @@ impl Sink {
     /// Replaces every live file by those that workers staged, in one version, and starts a generation.
     ///
     /// Refused: the table is not the one that they were staged for any more.
-    pub async fn reload_staged(
-        &mut self,
-        staged: StagedSnapshot,
-        reset: ResetStamp,
-        older: Older,
-    ) -> Result<Applied> {
+    pub async fn reload_staged(&mut self, staged: StagedSnapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.reload_with(Content::Files(Box::new(staged)), reset, older).await
     }
 }
