@@ -32,7 +32,8 @@ from cutover_reader import stage as staging  # noqa: E402
 
 BATCH, NOTES, STEP = 65_536, 1 << 18, 100
 SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.int64()), ("amount", pa.int64()), ("note", pa.string())])
-ROW = ["id", "id * 7919 % 1000003 AS customer", "id * 3 AS amount", "concat('note ', id % 262144) AS note"]
+# What a row holds follows from its id, in SQL and here, and is not to be packed easily.
+CUSTOMER, AMOUNT = "id * id % 1000003 * id % 1000003", "id * id % 999983 * id % 999983"
 CONFIG = """config_version = 1
 [pipelines.p.source.files]
 path = "{home}/feed"
@@ -58,7 +59,8 @@ def batches(first, end):
     notes = pa.array([f"note {n}" for n in range(NOTES)])
     for begin in range(first, end, BATCH):
         ids = np.arange(begin, min(end, begin + BATCH))
-        yield pa.record_batch([ids, ids * 7919 % 1000003, ids * 3, notes.take(pa.array(ids % NOTES))], schema=SCHEMA)
+        customer, amount = (ids * ids % prime * ids % prime for prime in (1000003, 999983))
+        yield pa.record_batch([ids, customer, amount, notes.take(pa.array(customer % NOTES))], schema=SCHEMA)
 
 
 def dying(batches, rows, kill):
@@ -126,7 +128,9 @@ def by_spark(args):
         .config("spark.local.dir", f"{args.home}/spark").getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    frame = session.range(0, args.rows, 1, args.workers).selectExpr(*ROW)
+    frame = session.range(0, args.rows, 1, args.workers).selectExpr(
+        "id", f"{CUSTOMER} AS customer", f"{AMOUNT} AS amount", f"concat('note ', {CUSTOMER} % {NOTES}) AS note"
+    )
     stage_partition = staging.spark_stage(
         parts=args.workers, manifests=f"{args.home}/manifests", schema=staging.arrow_schema(frame), **part_options(args)
     )
@@ -189,8 +193,8 @@ def main(args):
     begun = time.monotonic()
     counted = ask(args, f"""
         SELECT count(*), count(*) FILTER (
-            customer IS DISTINCT FROM id * 7919 % 1000003 OR amount IS DISTINCT FROM id * 3
-            OR note IS DISTINCT FROM 'note ' || (id % 262144) OR __op <> 'i' OR __step <> {STEP} OR __generation <> 1),
+            customer IS DISTINCT FROM {CUSTOMER} OR amount IS DISTINCT FROM {AMOUNT}
+            OR note IS DISTINCT FROM 'note ' || ({CUSTOMER} % {NOTES}) OR __op <> 'i' OR __step <> {STEP} OR __generation <> 1),
             min(id), max(id) FROM delta_scan('{home}/table')""")
     keys = ask(args, f"SELECT count(*) FROM (SELECT id FROM delta_scan('{home}/table') GROUP BY id)")
     assert (counted, keys) == ((args.rows, 0, 0, args.rows - 1), (args.rows,)), (counted, keys)

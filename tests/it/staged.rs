@@ -100,7 +100,7 @@ impl<'a> Workers<'a> {
 fn site(site: Site) -> Site {
     let config = fs::read_to_string(site.path("cutover.toml")).unwrap();
     // So that a worker leaves complete files before it ends.
-    fs::write(site.path("cutover.toml"), config + "target_file_size = \"128KiB\"\n").unwrap();
+    fs::write(site.path("cutover.toml"), config + "target_file_size = \"4KiB\"\n").unwrap();
     land(&site, 100);
     site
 }
