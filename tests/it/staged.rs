@@ -368,6 +368,27 @@ fn parts_are_staged_for_tables_that_are_partitioned_or_are_the_view() {
 }
 
 #[test]
+fn a_daemon_that_delivers_is_to_be_stopped_first() {
+    let site = Site::new().of_current();
+    land(&site, 100);
+    let config = fs::read_to_string(site.path("cutover.toml")).unwrap();
+    fs::write(site.path("cutover.toml"), config + "[server]\ndata_dir = \"data\"\n").unwrap();
+    let workers = Workers::of(&site);
+    let (staged, manifest) = workers.stage_bytes("s", "100", "1/1", "1", &stream(0..5));
+    staged.ended(0, 0);
+    let mut daemon = site.start(&["run"]);
+    // What is asked for is not there, so nothing happens before the daemon is.
+    let is_held = || workers.reload(&["nowhere".into()], &[]).stderr.contains("stop it, reload the table");
+    assert!(wait_until(PATIENCE, is_held), "{}", daemon.said());
+    workers.reload(std::slice::from_ref(&manifest), &[]).ended(5, 0);
+    daemon.signal("TERM");
+    assert_eq!(daemon.code(), Some(0), "{}", daemon.said());
+    workers.reload(&[manifest], &[]).ended(0, 0);
+    site.run(&["run", "--once"]).ended(0, 0);
+    assert_eq!(site.last_step(), Some(103));
+}
+
+#[test]
 fn manifests_and_files_may_be_in_an_object_store() {
     let Some(server) = Server::find("manifests_and_files_may_be_in_an_object_store") else { return };
     let site = Site::in_bucket(server);
