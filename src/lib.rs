@@ -56,6 +56,7 @@
 //! | [`Location`], [`Access`], [`Durability`] | where a table is, and what it is opened for |
 //! | [`Target`], [`Standing`], [`SinkSettings`], [`OnExisting`], [`SchemaChange`] | a table that is not claimed, and what may be done with it |
 //! | [`Sink`], [`Applied`] | a claimed table, and what a verb did |
+//! | [`Part`], [`Manifest`], [`StagedSnapshot`] | a snapshot that many workers write, by [`Target::stage`], and one commits |
 //! | [`Error`], [`ErrorKind`] | what failed, and what to do next |
 //! | [`World`], [`Clock`], [`Ids`] | time and randomness, passed in |
 //! | [`inspect`] | reading a table from outside: verify, history, show, state, changes |
@@ -116,7 +117,7 @@ pub use continuity::plan::{OnExisting, Standing};
 pub use error::{Error, ErrorKind, Result};
 pub use log::{Access, Durability, Location};
 pub use schema::View;
-pub use sink::{Applied, Sink, SinkSettings, Target};
+pub use sink::{Applied, Manifest, Part, PartOf, Sink, SinkSettings, StagedSnapshot, Target};
 pub use snapshot::Snapshot;
 pub use step::{Step, StepRange};
 

@@ -19,12 +19,14 @@ use super::history::HistoryArgs;
 use super::init::InitArgs;
 use super::pause::PauseArgs;
 use super::push::PushArgs;
+use super::reload::ReloadArgs;
 use super::reset::ResetArgs;
 use super::resets::ResetsArgs;
 use super::run::RunArgs;
 use super::schema::SchemaArgs;
 use super::show::ShowArgs;
 use super::snippets::SnippetsArgs;
+use super::stage::StageArgs;
 use super::state::StateArgs;
 use super::status::StatusArgs;
 use super::verify::VerifyArgs;
@@ -70,6 +72,10 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Load tables anew, each in one version: readers see the old rows until the new ones are complete
     Reset(ResetArgs),
+    /// Write a worker's part of a snapshot as files that nobody sees yet
+    Stage(StageArgs),
+    /// Load a table with a snapshot whose parts are staged, in one version
+    Reload(ReloadArgs),
     /// Say how the connectors and views of a daemon do
     Status(StatusArgs),
     /// Push changes into a view of a daemon
@@ -100,7 +106,7 @@ pub(super) enum Command {
     Snippets(SnippetsArgs),
     /// Say what a code means: of an error, a cause, a rule, an answer or an exit
     Explain(ExplainArgs),
-    /// Print the JSON schema of a configuration, a commit's stamp or a status
+    /// Print the JSON schema of a configuration, a commit's stamp, a status or a manifest
     Schema(SchemaArgs),
     /// Print what lets a shell complete commands and options
     Completions(CompletionsArgs),
@@ -117,6 +123,8 @@ impl Command {
             Self::Doctor(_) => ("doctor", DoctorArgs::OUTPUTS),
             Self::Run(_) => ("run", RunArgs::OUTPUTS),
             Self::Reset(_) => ("reset", ResetArgs::OUTPUTS),
+            Self::Stage(_) => ("stage", StageArgs::OUTPUTS),
+            Self::Reload(_) => ("reload", ReloadArgs::OUTPUTS),
             Self::Status(args) => ("status", args.outputs()),
             Self::Push(_) => ("push", PushArgs::OUTPUTS),
             Self::Wait(_) => ("wait", WaitArgs::OUTPUTS),

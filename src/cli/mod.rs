@@ -19,12 +19,14 @@ mod failure;
 mod gc;
 mod history;
 mod init;
+mod manifests;
 mod names;
 mod pause;
 mod progress;
 mod push;
 mod push_input;
 mod reach;
+mod reload;
 mod reset;
 mod resets;
 mod run;
@@ -33,6 +35,7 @@ mod serve;
 mod show;
 mod signals;
 mod snippets;
+mod stage;
 mod state;
 mod status;
 mod table;
@@ -113,6 +116,8 @@ impl Command {
             Self::Doctor(args) => doctor::run(&args, session),
             Self::Run(args) => run::run(args, session),
             Self::Reset(args) => reset::run(args, session),
+            Self::Stage(args) => stage::run(args, session),
+            Self::Reload(args) => reload::run(&args, session),
             Self::Status(args) => status::run(&args, session),
             Self::Push(args) => push::run(&args, session),
             Self::Wait(args) => wait::run(&args, session),

@@ -13,6 +13,7 @@ use crate::config;
 use crate::continuity::stamp::CommitStamp;
 use crate::daemon::ConnectorReport;
 use crate::error::{Error, Result};
+use crate::sink::Manifest;
 
 /// Arguments of `schema`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,8 @@ enum Of {
     Commit,
     /// What `cutover status -o json` prints.
     Status,
+    /// The manifest that `cutover stage` writes.
+    Staged,
 }
 
 impl SchemaArgs {
@@ -44,6 +47,7 @@ pub(super) fn run(args: &SchemaArgs, _: &Session) -> Result<u8> {
         Of::Config => config::schema(),
         Of::Commit => commit(),
         Of::Status => status(),
+        Of::Staged => of::<Manifest>("The manifest of a staged part"),
     };
     let pretty = serde_json::to_string_pretty(&schema);
     text::print(&pretty.map_err(|e| Error::internal("the schema is no JSON").with_source(e))?)?;

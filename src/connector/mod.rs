@@ -9,6 +9,7 @@ mod moment;
 mod pump;
 mod reset;
 mod schema_change;
+mod staged;
 mod status;
 mod stream;
 mod trail;
@@ -27,6 +28,7 @@ pub use self::journal::{BreakerRule, Reloaded, ResetRecord, ResetState, Trigger}
 pub use self::moment::BootId;
 use self::pump::Pump;
 pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
+pub use self::staged::PreparedReload;
 pub use self::status::{Pace, Phase, Status, Trouble};
 pub use self::stream::{StreamConnector, StreamSettings};
 pub use self::trail::{Acknowledged, Append, Occurrence, Trail, What};

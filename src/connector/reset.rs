@@ -126,7 +126,7 @@ impl Connector {
     ///
     /// Refused when the table was reloaded since it was looked at.
     pub async fn reset(&mut self, prepared: PreparedReset) -> Result<Applied> {
-        let applied = self.reload(prepared).await;
+        let applied = self.carry_out(prepared).await;
         match &applied {
             Ok(_) => self.show(|s| s.phase = Phase::Stopped),
             Err(e) => self.show_trouble(Phase::of_error(e.kind()), e),
@@ -134,7 +134,7 @@ impl Connector {
         applied
     }
 
-    async fn reload(&mut self, prepared: PreparedReset) -> Result<Applied> {
+    async fn carry_out(&mut self, prepared: PreparedReset) -> Result<Applied> {
         let PreparedReset { reset, preview, place, snapshot } = prepared;
         let target = match place {
             Place::Target(target) => *target,

@@ -13,6 +13,7 @@ mod file;
 mod member;
 mod obstacle;
 mod report;
+mod staging;
 mod streams;
 mod teller;
 mod views;
@@ -37,6 +38,7 @@ pub use self::report::{
     ConnectorReport, Health, PipelineReport, PlaceReport, SnapshotReport, StepLogReport, TroubleReport, ViewReport,
     WalReport,
 };
+pub use self::staging::{configured_view, staging};
 use self::streams::Streams;
 pub use self::streams::{EgressRefusal, EgressRequest, Outflow};
 use self::teller::Teller;

@@ -24,6 +24,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use parquet::basic::{Compression as ParquetCompression, ZstdLevel};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::continuity::stamp::FILE_PREFIX;
 use crate::digest::Digest;
@@ -149,7 +151,8 @@ impl Default for FileSettings {
 }
 
 /// A data file in the store, as an `add` action needs it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct DataFile {
     /// The name relative to the table's root: letters, digits, hyphens and one dot, no folder.
     pub path: String,
@@ -160,6 +163,7 @@ pub struct DataFile {
     /// The number of rows.
     pub rows: u64,
     /// The digest of its rows.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
     pub digest: Digest,
     /// JSON for `add.stats`: `numRecords`, `minValues`, `maxValues`, `nullCount`.
     pub stats: String,
@@ -181,7 +185,8 @@ pub struct Written {
 }
 
 impl Written {
-    fn absorb(&mut self, other: Written) {
+    /// Adds what another writer left.
+    pub(crate) fn absorb(&mut self, other: Written) {
         self.files.extend(other.files);
         self.rows += other.rows;
         self.bytes += other.bytes;

@@ -3,12 +3,14 @@
 //! A reload keeps both for each column, at any depth, that the table has under the same name; others get a name that no
 //! version ever had and an id above the highest. An append uses what is there.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::entry::{Metadata, Protocol};
 use super::features::{self, COLUMN_MAPPING};
@@ -58,6 +60,11 @@ pub(super) enum Mode {
 }
 
 impl Columns {
+    /// The JSON of the table's `schemaString`.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
     /// The columns in data files.
     pub fn in_files(&self) -> &FileColumns {
         &self.files
@@ -98,20 +105,20 @@ impl Base {
 impl Log {
     /// How a reload of the table of `facts` stores columns with `schema`. Names that it draws differ at every call.
     pub fn columns(&self, facts: &Facts, schema: &Schema) -> Result<Columns> {
-        let plain = kernel::schema_string(schema)?;
-        let indexed = clustering::roots(facts, schema);
-        let clustered_by = facts.clustered_by.clone();
-        let Some(base) = Base::of(facts) else {
-            let files = FileColumns { stored: None, indexed };
-            return Ok(Columns { schema: plain, files, max_id: 0, base: None, clustered_by });
+        columns_by(facts, schema, &|| self.draw_name())
+    }
+
+    /// The same with names that follow from the table's generation and from `load`, which tells this reload from others of it.
+    pub fn columns_of(&self, facts: &Facts, schema: &Schema, load: &str) -> Result<Columns> {
+        let table = facts.metadata.as_ref().map_or("", |metadata| &metadata.id);
+        let generation = facts.ours().map_or(0, |ours| ours.generation.get());
+        let drawn = Cell::new(0u64);
+        let draw = || {
+            drawn.set(drawn.get() + 1);
+            let from = format!("{table} {generation} {load} {}", drawn.get());
+            format!("col-{}", Uuid::new_v5(&Uuid::NAMESPACE_OID, from.as_bytes()))
         };
-        let mut wanted = parse(&plain)?;
-        let known = parse(&base.schema)?;
-        let mut ids = Drawn { max: base.highest_id(&known), draw: &|| self.draw_name() };
-        annotate(&mut wanted, Some(&known), &mut ids);
-        ids.check()?;
-        let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
-        Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base), clustered_by })
+        columns_by(facts, schema, &draw)
     }
 
     /// The JSON of columns that an append adds behind those of the table of `facts`. Where columns are mapped they get
@@ -138,6 +145,24 @@ impl Log {
         let stored = base.map(|base| Ok(Arc::new(stored(schema, &parse(&base)?)?)));
         Ok(FileColumns { stored: stored.transpose()?, indexed: clustering::roots(facts, schema) })
     }
+}
+
+/// How a reload of the table of `facts` stores columns with `schema`, others' names drawn by `draw`.
+fn columns_by(facts: &Facts, schema: &Schema, draw: &dyn Fn() -> String) -> Result<Columns> {
+    let plain = kernel::schema_string(schema)?;
+    let indexed = clustering::roots(facts, schema);
+    let clustered_by = facts.clustered_by.clone();
+    let Some(base) = Base::of(facts) else {
+        let files = FileColumns { stored: None, indexed };
+        return Ok(Columns { schema: plain, files, max_id: 0, base: None, clustered_by });
+    };
+    let mut wanted = parse(&plain)?;
+    let known = parse(&base.schema)?;
+    let mut ids = Drawn { max: base.highest_id(&known), draw };
+    annotate(&mut wanted, Some(&known), &mut ids);
+    ids.check()?;
+    let files = FileColumns { stored: Some(Arc::new(stored(schema, &wanted)?)), indexed };
+    Ok(Columns { schema: wanted.to_string(), files, max_id: ids.max, base: Some(base), clustered_by })
 }
 
 /// By what columns are found; `None` where the table has no column mapping, whatever its properties say.

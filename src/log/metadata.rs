@@ -17,7 +17,12 @@ use crate::error::{Error, Result};
 
 /// The table's columns as a view has them: Arrow's types, without what the schema notes beside them.
 pub fn table_schema(metadata: &Metadata) -> Result<SchemaRef> {
-    kernel::arrow_schema(&mapping::logical(&metadata.schema_string)?.to_string()).map(Arc::new)
+    schema_of(&metadata.schema_string)
+}
+
+/// The same by the JSON of a table's `schemaString`.
+pub fn schema_of(schema_string: &str) -> Result<SchemaRef> {
+    kernel::arrow_schema(&mapping::logical(schema_string)?.to_string()).map(Arc::new)
 }
 
 impl Log {

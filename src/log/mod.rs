@@ -45,7 +45,7 @@ pub use hint::{HintFault, LAST_CHECKPOINT};
 pub use kernel::{LiveFile, Replayed};
 pub use location::{Access, Durability, Location};
 pub use mapping::{Columns, FileColumns};
-pub use metadata::table_schema;
+pub use metadata::{schema_of, table_schema};
 pub use names::{CheckpointFile, Listing};
 pub use put::{Entry, Outcome, Proposal};
 pub use rebuild::{Floor, Wreck};

@@ -26,6 +26,15 @@ use crate::store::store_error;
 pub(super) const MOST_CONFLICTS: u32 = 50;
 const LOOKS_AT_ONCE: usize = 32;
 
+/// By what it is told whether files are young enough to be named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Age {
+    /// When their writing began, by the boot clock: this process wrote them.
+    Since(Duration),
+    /// The times that the storage has for them: others did.
+    OfFiles,
+}
+
 /// A table, what is known of it, and who looks at it.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -207,16 +216,31 @@ impl Core {
     /// Whether files that were begun then are young enough that nobody cleans them up before they are named: our own gc
     /// leaves them for the table's retention, and for [`LEAST_AGE`] at least.
     pub(super) fn is_safe_since(&self, begun: Duration) -> bool {
+        self.is_safe_at(self.world.clock.boot().saturating_sub(begun))
+    }
+
+    fn is_safe_at(&self, age: Duration) -> bool {
         let retention = self.facts.metadata.as_ref().map_or(Metadata::FILE_RETENTION, Metadata::file_retention);
-        self.world.clock.boot().saturating_sub(begun) <= retention.max(LEAST_AGE) / 2
+        age <= retention.max(LEAST_AGE) / 2
+    }
+
+    /// Whether a file that the storage has since then is young enough; one from the future is not told by this clock.
+    fn is_safe_from(&self, millis: i64) -> bool {
+        let age = self.world.clock.unix_millis().saturating_sub(millis);
+        self.is_safe_at(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
     }
 
     /// Refuses to name files that are gone, or so old that others' clean-up may take them.
-    pub(super) async fn check_written(&self, written: &Written, begun: Duration) -> Result<()> {
-        if !self.is_safe_since(begun) {
-            return Err(Error::unavailable(
+    pub(super) async fn check_written(&self, written: &Written, age: Age) -> Result<()> {
+        let too_old = || {
+            Error::unavailable(
                 "writing the snapshot took longer than half the time after which others may clean up its files; take it again",
-            ));
+            )
+        };
+        if let Age::Since(begun) = age
+            && !self.is_safe_since(begun)
+        {
+            return Err(too_old());
         }
         let look = |file: &DataFile| {
             let (file, path) = (file.clone(), Path::from(file.path.as_str()));
@@ -225,7 +249,11 @@ impl Core {
         let mut found = stream::iter(&written.files).map(look).buffer_unordered(LOOKS_AT_ONCE);
         while let Some((found, DataFile { path, size, .. })) = found.next().await {
             match found {
-                Ok(meta) if meta.size == size => {}
+                Ok(meta) if meta.size == size => {
+                    if age == Age::OfFiles && !self.is_safe_from(meta.last_modified.timestamp_millis()) {
+                        return Err(too_old());
+                    }
+                }
                 Ok(meta) => {
                     return Err(Error::unavailable(format!(
                         "the snapshot's file {path} has {} bytes, written were {size}; take it again",

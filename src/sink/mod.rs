@@ -20,6 +20,7 @@ mod replace;
 mod row_files;
 mod rows;
 mod small_files;
+mod staged;
 mod tally;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub use self::maintenance::Maintained;
 pub use self::progress::Progress;
 use self::rebuild::Reloading;
 pub use self::rebuild::{Loading, Rebuild, RebuildPlan};
+use self::staged::Content;
+pub use self::staged::{Frame, Manifest, Part, PartOf, StagedSnapshot};
 pub use self::tally::{Commits, Counts, Durations, Stage, Tally};
 use crate::change::Changes;
 use crate::clock::World;
@@ -249,17 +252,18 @@ impl Target {
     ///
     /// Refused when the table became ours meanwhile: then open it again and claim it.
     pub async fn load(self, snapshot: Snapshot) -> Result<Sink> {
-        Ok(self.first(snapshot, &Reason::FirstLoad).await?.0)
+        Ok(self.first(Content::Rows(snapshot), &Reason::FirstLoad).await?.0)
     }
 
     /// Loads a table that is not ours yet because somebody asked for it; see [`Target::load`].
     pub async fn load_for(self, snapshot: Snapshot, reset: ResetStamp) -> Result<(Sink, Applied)> {
-        self.first(snapshot, &Reason::Reset { stamp: reset, older: Older::Refused }).await
+        let reason = Reason::Reset { stamp: reset, older: Older::Refused };
+        self.first(Content::Rows(snapshot), &reason).await
     }
 
-    async fn first(self, snapshot: Snapshot, reason: &Reason) -> Result<(Sink, Applied)> {
+    async fn first(self, content: Content, reason: &Reason) -> Result<(Sink, Applied)> {
         let mut sink = Sink { claim: Claim { epoch: Epoch::FIRST, writer: self.core.writer.clone() }, core: self.core };
-        let applied = sink.replace(snapshot, reason, None).await?;
+        let applied = sink.replace(content, reason, None).await?;
         Ok((sink, applied))
     }
 }
@@ -301,9 +305,13 @@ impl Sink {
 
     /// Replaces every live file by the snapshot's, in one version, and starts a generation.
     pub async fn reload(&mut self, snapshot: Snapshot, reset: ResetStamp, older: Older) -> Result<Applied> {
+        self.reload_with(Content::Rows(snapshot), reset, older).await
+    }
+
+    async fn reload_with(&mut self, content: Content, reset: ResetStamp, older: Older) -> Result<Applied> {
         self.core.settle().await?;
         let claim = self.claim.clone();
-        let done = self.replace(snapshot, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
+        let done = self.replace(content, &Reason::Reset { stamp: reset, older }, Some(&claim)).await;
         // What goes past damage is a reload alone.
         self.core.see_plainly();
         self.heeded(done)
@@ -446,7 +454,7 @@ impl Sink {
         self.core.maintenance.close(&mut self.core.facts).await;
     }
 
-    async fn replace(&mut self, snapshot: Snapshot, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
+    async fn replace(&mut self, content: Content, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
             Reason::Reset { stamp, older } => {
@@ -454,7 +462,7 @@ impl Sink {
             }
         };
         let request =
-            ReloadRequest { cutover: snapshot.step, commit, on_existing: self.core.settings.on_existing, older };
+            ReloadRequest { cutover: content.step(), commit, on_existing: self.core.settings.on_existing, older };
         self.core.log.check_conditional_put().await?;
         if let Reason::Reset { .. } = reason {
             self.core.pass_damage().await?;
@@ -462,12 +470,9 @@ impl Sink {
         self.core.refresh().await?;
         let planned = self.plan_reload(claim, &request)?;
         let ReloadPlan::Go { generation, epoch } = planned else { return self.already().await };
-        let position = snapshot.position.clone();
-        let begun = self.core.world.clock.boot();
-        let schema = self.core.table_schema();
+        let position = content.position();
         let partition_by = self.core.partition_by().to_vec();
-        let columns = self.core.log.columns(&self.core.facts, &schema)?;
-        let written = self.core.write_snapshot(snapshot, generation, columns.in_files()).await?;
+        let (columns, written, age) = self.core.content(content, generation).await?;
         let mut indexed = match self.core.identity.layout {
             Layout::Changelog => None,
             Layout::Current => {
@@ -497,7 +502,7 @@ impl Sink {
                     "others changed the names of the table's columns in data files, or its clustering, while the snapshot was written; take it again",
                 ));
             }
-            self.core.check_written(&written, begun).await?;
+            self.core.check_written(&written, age).await?;
             let reload = Reloading {
                 request: &request,
                 reset: reset.as_ref(),

@@ -1,6 +1,6 @@
 //! A reload over a damaged log: past what is damaged where that can be, else by a log that is rebuilt.
 
-use super::commit::Core;
+use super::commit::{Age, Core};
 use super::{Applied, SinkSettings, rows};
 use crate::clock::World;
 use crate::continuity::plan::{self, Claim, Ours, ReloadPlan, ReloadRequest};
@@ -156,7 +156,7 @@ impl Loading {
             // Whoever follows builds it again; here it finds a key that stands in the snapshot twice.
             core.index_snapshot(&request.commit, &written, columns.in_files()).await?;
         }
-        core.check_written(&written, begun).await?;
+        core.check_written(&written, Age::Since(begun)).await?;
         let reload = Reloading {
             request: &request,
             reset: Some(&reset),

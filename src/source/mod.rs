@@ -11,6 +11,7 @@ mod rows;
 
 use async_trait::async_trait;
 
+pub(crate) use self::rows::streamed;
 use crate::change::Changes;
 use crate::error::Result;
 use crate::schema::View;

@@ -49,6 +49,7 @@ mod shells;
 mod simulation;
 mod sink;
 mod snippets;
+mod staged;
 mod steplog;
 mod tables;
 mod tidy;

@@ -279,7 +279,7 @@ fn stopped() -> Error {
 }
 
 /// What a reset would do, in one line.
-fn plan_line(name: &str, preview: &ResetPreview) -> String {
+pub(super) fn plan_line(name: &str, preview: &ResetPreview) -> String {
     let ResetPreview { ours, repair, generation, cutover } = preview;
     let repaired = match repair {
         LogRepair::Unneeded => String::new(),

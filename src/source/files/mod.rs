@@ -19,6 +19,7 @@ mod directory;
 mod effect;
 mod fold;
 mod footer;
+mod given;
 mod ipc;
 #[cfg(test)]
 mod landing_tests;
@@ -43,8 +44,10 @@ use crate::source::rows::{blocking, streamed};
 use crate::source::{Next, NextView, Pick, Position, Source};
 use crate::step::Step;
 pub use columns::parse_column_type;
+pub(crate) use directory::Format;
 use directory::{ChangeFile, Folder, Landed, SnapshotFile};
 use fold::Fold;
+pub(crate) use given::Given;
 use pieces::Pieces;
 use reader::Batches;
 use shape::Shape;
