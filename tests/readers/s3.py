@@ -1,6 +1,6 @@
 """A local S3 server for the tests (moto): prints its port, and ends when its stdin does, or whoever started it.
 
-    s3.py BUCKET
+    s3.py BUCKET [ADDRESS]
 
 It does one request at a time: by itself moto looks whether an object is there and writes it in two steps, between which
 another thread may do the same.
@@ -34,7 +34,7 @@ def main():
     # Connections are kept, as real servers do.
     WSGIRequestHandler.protocol_version = "HTTP/1.1"
     application = one_at_a_time(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, application, threaded=True)
+    server = make_server(sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1", 0, application, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     client = boto3.client(
         "s3",

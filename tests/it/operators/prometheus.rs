@@ -142,7 +142,7 @@ fn panels_show_what_a_daemon_tells_and_alerts_come_and_go_with_a_lost_continuity
             let is_told = families(&expression).all(|family| told.contains(family.as_str()));
             let count = prometheus.count(&expression);
             shown += usize::from(count.is_some_and(|count| count > 0));
-            if is_told && !count.is_some_and(|count| count > 0) {
+            if is_told && count.is_none_or(|count| count == 0) {
                 lacking.insert(title, expression);
             }
         }
