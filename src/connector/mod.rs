@@ -12,6 +12,7 @@ mod schema_change;
 mod staged;
 mod status;
 mod stream;
+mod tenure;
 mod trail;
 
 use std::num::NonZeroU32;
@@ -31,6 +32,7 @@ pub use self::reset::{LogRepair, PreparedReset, Reset, ResetPreview};
 pub use self::staged::PreparedReload;
 pub use self::status::{Pace, Phase, Status, Trouble};
 pub use self::stream::{StreamConnector, StreamSettings};
+use self::tenure::Tenure;
 pub use self::trail::{Acknowledged, Append, Occurrence, Trail, What};
 use crate::clock::World;
 use crate::continuity::plan::{self, Older, Ours, Standing};
@@ -133,6 +135,8 @@ pub struct Connector {
     status: watch::Sender<Status>,
     /// Since when a row waits that was read and not committed, by this delivery or one that was left; by the boot clock.
     waiting_since: Option<Duration>,
+    /// What this process claimed.
+    tenure: Tenure,
     /// Whom to ask before it reloads by itself; `None` where nobody controls it.
     control: Option<mpsc::WeakSender<Command>>,
 }
@@ -155,6 +159,7 @@ impl Connector {
             world,
             status: watch::Sender::new(Status::default()),
             waiting_since: None,
+            tenure: Tenure::default(),
             control: None,
         }
     }
@@ -188,6 +193,10 @@ impl Connector {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(e) => {
+                    if e.kind() == ErrorKind::Fenced {
+                        // Who lets it go on after that wants the table.
+                        self.tenure = Tenure::default();
+                    }
                     Status::show_failure(&self.status, &*self.world.clock, &e);
                     return Err(e);
                 }
@@ -339,6 +348,7 @@ impl Connector {
         let progress = target.progress();
         self.show_snapshot(&progress, snapshot.step);
         let sink = target.load(snapshot).await?;
+        self.tenure.begin(&sink);
         self.show_reloaded(sink.facts(), sink.facts().version, progress.rows());
         tracing::info!(event = "reloaded", connector = self.name(), rows = progress.rows(), "the table is loaded");
         Ok(sink)
@@ -426,14 +436,6 @@ impl Held {
         match self {
             Self::Sink(sink) => sink.facts(),
             Self::Target(target) => target.facts(),
-        }
-    }
-
-    /// The table, claimed.
-    async fn claimed(self) -> Result<Box<Sink>> {
-        match self {
-            Self::Sink(sink) => Ok(sink),
-            Self::Target(target) => Ok(Box::new(target.claim().await?)),
         }
     }
 

@@ -186,8 +186,11 @@ impl<'a> Pump<'a> {
     }
 
     pub(super) async fn claimed(&mut self) -> Result<Box<Sink>> {
-        let held = self.held.take();
-        held.ok_or_else(|| Error::internal("a table that could not be claimed is not written to"))?.claimed().await
+        match self.held.take() {
+            Some(Held::Sink(sink)) => Ok(sink),
+            Some(Held::Target(target)) => Ok(Box::new(self.connector.tenure.keep(*target).await?)),
+            None => Err(Error::internal("a table that could not be claimed is not written to")),
+        }
     }
 
     /// Appends through the one sink that can settle a commit whose outcome is open.

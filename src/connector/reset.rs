@@ -148,10 +148,11 @@ impl Connector {
         let (Standing::Ours(_), Some(seen)) = (target.standing(), &preview.ours) else {
             self.show_snapshot(&target.progress(), snapshot.step);
             let (sink, applied) = target.load_for(snapshot, reset.stamp).await?;
+            self.tenure.begin(&sink);
             self.show_applied(sink.facts(), &applied);
             return Ok(applied);
         };
-        let mut sink = target.claim().await?;
+        let mut sink = self.tenure.take(target).await?;
         // From the claim on nobody else starts a generation, so what holds here holds until the reload.
         check_generation(sink.facts().ours(), Some(seen.generation))?;
         // What others appended since the table was looked at, the source reaches too.

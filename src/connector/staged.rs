@@ -82,7 +82,7 @@ impl Connector {
             return Ok(applied);
         }
         // From the claim on nobody else starts a generation, and the reload is refused where somebody did before.
-        let mut sink = target.claim().await?;
+        let mut sink = self.tenure.take(*target).await?;
         let applied = sink.reload_staged(staged, stamp, older).await?;
         self.show_applied(sink.facts(), &applied);
         sink.close().await;

@@ -41,7 +41,7 @@ use crate::change::Changes;
 use crate::clock::World;
 use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
-    self, AppendPlan, Claim, Identity, Older, OnExisting, ReloadPlan, ReloadRequest, Standing,
+    self, AppendPlan, Claim, Identity, Older, OnExisting, Ours, ReloadPlan, ReloadRequest, Standing,
 };
 use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
 use crate::digest::Digest;
@@ -216,13 +216,24 @@ impl Target {
         self.core.deliver(view)
     }
 
+    /// Who claims the table, if it is claimed.
+    pub(crate) fn writer(&self) -> &str {
+        &self.core.writer
+    }
+
     /// Claims a table of ours by a commit that takes the next epoch.
     pub async fn claim(self) -> Result<Sink> {
+        self.claim_while(|_| Ok(())).await
+    }
+
+    /// The same, as long as `holds` finds nothing wrong with how the table stands.
+    pub(crate) async fn claim_while(self, holds: impl Fn(&Ours) -> Result<()> + Send) -> Result<Sink> {
         let mut core = self.core;
         loop {
             let Standing::Ours(ours) = &core.facts.standing else {
                 return Err(Error::refused("there is no table of ours to claim; load it with a snapshot"));
             };
+            holds(ours)?;
             let epoch = plan::claim(ours, &core.identity)?;
             let claim = Claim { epoch, writer: core.writer.clone() };
             let proposal = Proposal {
@@ -269,6 +280,11 @@ impl Target {
 }
 
 impl Sink {
+    /// The claim by which it writes.
+    pub(crate) fn held(&self) -> &Claim {
+        &self.claim
+    }
+
     /// The table at its head, as far as this writer knows.
     pub fn facts(&self) -> &Facts {
         &self.core.facts

@@ -40,6 +40,11 @@ impl Delivery {
     }
 
     async fn run(&self, until: Until) -> Result<Ended> {
+        self.connector().run(until).await
+    }
+
+    /// A process of its own, with ids of its own.
+    fn connector(&self) -> Connector {
         let files = FilesSettings {
             path: Path::new(self.feed.path()).to_path_buf(),
             id: None,
@@ -58,11 +63,8 @@ impl Delivery {
             reload_ratio: None,
         };
         let location = Location::on(Arc::clone(&self.store));
-        // Each run is a process of its own, with ids of its own.
         self.runs.set(self.runs.get() + 1);
-        Connector::new(settings, Box::new(FilesSource::new(files)?), location, world(self.runs.get()).0)
-            .run(until)
-            .await
+        Connector::new(settings, Box::new(FilesSource::new(files).unwrap()), location, world(self.runs.get()).0)
     }
 
     /// The table's commits, and that they are healthy.
@@ -185,4 +187,25 @@ async fn a_storage_that_fails_for_long_delays_delivery_and_loses_nothing() {
     let ended = delivery.run(Until::Step(step(15))).await.unwrap();
     assert_eq!(ended.last_step, Some(step(15)));
     assert_eq!(delivery.commits().await.last(), Some(&(Kind::Append, Some(10), 15, 1)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_does_not_take_back_what_another_has_taken() {
+    let delivery = Delivery::new(Mode::SnapshotAndFollow);
+    delivery.land("snapshot-10.ndjson", &[ROW]);
+    let mut first = delivery.connector();
+    first.run(Until::Drained).await.unwrap();
+    delivery.land("changes-10-20.ndjson", &[r#"{"step":15,"insert":{"id":2,"name":"b"}}"#]);
+    delivery.run(Until::Drained).await.unwrap();
+    let taken = [(Kind::Reload, None, 10, 1), (Kind::Mark, Some(10), 10, 0), (Kind::Append, Some(10), 20, 1)].to_vec();
+    assert_eq!(delivery.commits().await, taken);
+    delivery.land("changes-20-30.ndjson", &[r#"{"step":25,"insert":{"id":3,"name":"c"}}"#]);
+    // It begins anew, as after a reset or a source that was away.
+    let fenced = first.run(Until::Drained).await.unwrap_err();
+    assert_eq!(fenced.kind(), ErrorKind::Fenced);
+    assert_eq!(delivery.commits().await, taken);
+    // Who lets it go on after that wants the table.
+    first.run(Until::Drained).await.unwrap();
+    let back = [(Kind::Mark, Some(20), 20, 0), (Kind::Append, Some(20), 30, 1)];
+    assert_eq!(delivery.commits().await, [&taken[..], &back].concat());
 }
