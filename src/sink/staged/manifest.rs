@@ -218,6 +218,9 @@ impl Manifest {
         if self.part == 0 || self.part > self.snapshot.parts {
             return Some("there is no such part");
         }
+        if serde_json::from_str::<serde_json::Value>(&self.snapshot.columns).is_err() {
+            return Some("its columns are no schema");
+        }
         if self.files.iter().try_fold(0u64, |sum, file| sum.checked_add(file.rows)) != Some(self.rows) {
             return Some("the files do not have the rows of the part");
         }
