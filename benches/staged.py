@@ -3,7 +3,8 @@
     python benches/staged.py --program PATH [--rows N] [--workers N] [--by processes|spark] [--home FOLDER]
 
 PATH is a build of cutover; the interpreter is the readers' (tests/readers/requirements.txt). For `--by spark` it is one of an
-environment of its own, which has pyspark in place of pyspark-client, and wants a JDK of version 17 or later. Spark runs as a local cluster: a master, and `--workers` executors with one core
+environment of its own, which has pyspark in place of pyspark-client, and wants a JDK of version 17 or later. Spark runs as a
+local cluster: a master, and `--workers` executors with one core
 and 1 GiB each, in processes of their own. Nothing is synced.
 
 Part 2 is killed (its process; of Spark the whole executor) when it has handed over half of its rows, and done again. Part 3

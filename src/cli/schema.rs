@@ -33,7 +33,7 @@ enum Of {
     /// What `cutover status -o json` prints.
     Status,
     /// The manifest that `cutover stage` writes.
-    Staged,
+    Manifest,
 }
 
 impl SchemaArgs {
@@ -47,7 +47,7 @@ pub(super) fn run(args: &SchemaArgs, _: &Session) -> Result<u8> {
         Of::Config => config::schema(),
         Of::Commit => commit(),
         Of::Status => status(),
-        Of::Staged => of::<Manifest>("The manifest of a staged part"),
+        Of::Manifest => of::<Manifest>("The manifest of a staged part"),
     };
     let pretty = serde_json::to_string_pretty(&schema);
     text::print(&pretty.map_err(|e| Error::internal("the schema is no JSON").with_source(e))?)?;

@@ -452,7 +452,7 @@ fn a_worker_reads_files_of_every_format_and_says_what_it_did() {
     let twice = site.run(&[&["stage", "lake", "a.parquet", "a.parquet"][..], &options].concat()).ended(5, 0);
     assert!(twice.stderr.contains("two rows with the key 0"), "{}", twice.stderr);
     // The form of a manifest is what the program says of it.
-    let schema = site.run(&["schema", "staged"]).ended(0, 0).stdout;
+    let schema = site.run(&["schema", "manifest"]).ended(0, 0).stdout;
     assert!(schema.contains("cutover"), "{schema}");
     let Some(readers) = Readers::find("a_worker_reads_files_of_every_format_and_says_what_it_did") else { return };
     fs::write(path("schema.json"), schema).unwrap();
