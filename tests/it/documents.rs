@@ -174,6 +174,7 @@ import json, pathlib, sys
 import duckdb, duckdb_extension_delta
 home = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}"
 db = duckdb.connect()
+db.execute("SET enable_progress_bar = false")
 db.execute(f"LOAD '{home}/delta.duckdb_extension'")
 for text in json.load(sys.stdin):
     counts = []
