@@ -1,4 +1,4 @@
-//! Delivers a view from memory into a Delta table: `cargo run --example embed -- target/prices`.
+//! Delivers a view from memory into a Delta table: `cargo run --example embed -- target/embedded`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use cutover::{
 
 #[tokio::main]
 async fn main() -> cutover::Result<()> {
-    let uri = std::env::args().nth(1).unwrap_or_else(|| "target/prices".into());
+    let uri = std::env::args().nth(1).unwrap_or_else(|| "target/embedded".into());
     let schema =
         Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("price", DataType::Float64, true)]);
     let view = View::new("prices", &schema, vec!["id".into()])?;
