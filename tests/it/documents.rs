@@ -36,6 +36,8 @@ esac
 struct Block {
     /// The document, and the line at which the piece begins.
     place: String,
+    /// Whether it stands right behind another piece.
+    is_behind: bool,
     language: String,
     text: String,
 }
@@ -43,14 +45,18 @@ struct Block {
 /// The pieces of a document, in their order.
 fn blocks(document: &str) -> Vec<Block> {
     let text = fs::read_to_string(root().join(document)).unwrap();
-    let (mut found, mut open) = (Vec::new(), None::<Block>);
+    let (mut found, mut open, mut ended) = (Vec::new(), None::<Block>, 0);
     for (number, line) in (1..).zip(text.lines()) {
         match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(language), None) => {
                 let place = format!("{document}:{number}");
-                open = Some(Block { place, language: language.to_owned(), text: String::new() });
+                let is_behind = number == ended + 1;
+                open = Some(Block { place, is_behind, language: language.to_owned(), text: String::new() });
             }
-            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some(_), Some(_)) => {
+                found.extend(open.take());
+                ended = number;
+            }
             (None, Some(block)) => block.text += &format!("{line}\n"),
             (None, None) => {}
         }
@@ -121,7 +127,8 @@ fn commands_do_what_the_documents_say() {
         // Both commands of the README's beginning; the second is what runs this.
         blocks.retain(|block| block.text != "tests/run.sh\n");
         if document == "PROTOCOL.md" {
-            let before = Block { place: document.into(), language: "sh".into(), text: FLIGHTS.to_owned() };
+            let before =
+                Block { place: document.into(), is_behind: false, language: "sh".into(), text: FLIGHTS.to_owned() };
             blocks.insert(0, before);
         }
         for block in &mut blocks {
@@ -141,8 +148,11 @@ fn commands_do_what_the_documents_say() {
             .filter(|block| block.language == "sh" && !(database.is_none() && block.text.contains(DATABASE)))
             .collect();
         let printed = checkout.run(&shell);
-        // Lines without a language that follow commands are what they say.
-        for pair in blocks.windows(2).filter(|pair| pair[0].language == "sh" && pair[1].language.is_empty()) {
+        // Lines without a language right behind commands are what they say.
+        for pair in blocks
+            .windows(2)
+            .filter(|pair| pair[0].language == "sh" && pair[1].language.is_empty() && pair[1].is_behind)
+        {
             let at = shell.iter().position(|block| block.place == pair[0].place).unwrap();
             let said: Vec<&str> = printed[at].lines().collect();
             let unsaid: Vec<&str> = pair[1].text.lines().filter(|line| !said.contains(line)).collect();
@@ -189,7 +199,8 @@ for text in json.load(sys.stdin):
 fn queries_do_what_the_protocol_says() {
     let Some(readers) = Readers::find("queries_do_what_the_protocol_says") else { return };
     let checkout = Checkout::new(&readers);
-    let tables = Block { place: "the tables".into(), language: "sh".into(), text: FLIGHTS.to_owned() };
+    let tables =
+        Block { place: "the tables".into(), is_behind: false, language: "sh".into(), text: FLIGHTS.to_owned() };
     checkout.run(&[&tables]);
     let blocks = blocks("PROTOCOL.md");
     let queries: Vec<&Block> = blocks.iter().filter(|block| block.language == "sql").collect();
