@@ -186,6 +186,11 @@ impl Error {
         Self::new(ErrorKind::Incompatible, message)
     }
 
+    /// What is stored is of another version than the one that is known.
+    pub(crate) fn other_version(what: impl fmt::Display, version: impl fmt::Display, known: impl fmt::Display) -> Self {
+        Self::incompatible(format!("{what} has the version {version}, known is {known}; run the program that wrote it"))
+    }
+
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Refused, message)
     }

@@ -51,10 +51,7 @@ impl<T: Serialize + DeserializeOwned> StateFile<T> {
         };
         let Numbered { v } = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
         if v != VERSION {
-            return Err(Error::incompatible(format!(
-                "{} has the version {v}, known is {VERSION}; run the program that wrote it",
-                path.display()
-            )));
+            return Err(Error::other_version(path.display(), v, VERSION));
         }
         let form: Form<T> = serde_json::from_slice(&bytes).map_err(|e| damaged().with_source(e))?;
         Ok((file, Some(form.state)))

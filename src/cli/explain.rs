@@ -10,8 +10,6 @@ use crate::explain::{Page, find, pages};
 
 /// How wide lines are.
 const WIDTH: usize = 100;
-/// Where the text of a page begins.
-const INDENT: usize = 8;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -77,27 +75,8 @@ fn meant(typed: &str) -> Result<&'static Page> {
 
 fn whole(page: &Page) -> String {
     let parts = [("means", page.means), ("why", page.why), ("do", page.remedy), ("shows", page.shows)];
-    let parts = parts.iter().map(|(what, said)| format!("  {what:<5} {}", wrapped(said)));
+    let parts = parts.iter().map(|(what, said)| text::wrapped(&format!("  {what:<5} "), said, WIDTH));
     [page.code.to_owned()].into_iter().chain(parts).collect::<Vec<_>>().join("\n")
-}
-
-/// `said` in lines, each behind the indent but the first, which stands behind its name.
-fn wrapped(said: &str) -> String {
-    let (mut out, mut used) = (String::new(), INDENT);
-    for word in said.split(' ') {
-        let long = word.chars().count();
-        if used > INDENT && used + 1 + long > WIDTH {
-            out.push_str(&format!("\n{:INDENT$}", ""));
-            used = INDENT;
-        }
-        if used > INDENT {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += long;
-    }
-    out
 }
 
 #[cfg(test)]

@@ -81,13 +81,13 @@ pub(super) fn run(args: StageArgs, session: &Session) -> Result<u8> {
     session.block_on(async |world| {
         let mut signals = Signals::listen()?;
         let part = Part::new(&args.snapshot, args.step, args.part)?;
-        let delta = no_table(&connector)?;
+        let delta = connector.delta().ok_or_else(|| no_table(&connector))?;
         let (inputs, format, view) = (args.inputs.clone(), args.format.into(), configured_view(&connector)?);
         // It may block until somebody writes.
         let opened = tokio::task::spawn_blocking(move || Given::open(inputs, format, view));
         let Given { schema, rows } =
             opened.await.map_err(|e| Error::internal("the input was not opened").with_source(e))??;
-        let target = staging(&connector, &schema, &world).await?;
+        let target = staging(&connector, delta, &schema, &world).await?;
         let manifest = tokio::select! {
             manifest = target.stage(&part, streamed(rows)) => manifest?,
             () = signals.stop() => return Err(Error::internal("stopped by a signal before the part was whole: start it again")),
@@ -110,8 +110,8 @@ pub(super) fn run(args: StageArgs, session: &Session) -> Result<u8> {
     })
 }
 
-fn no_table(connector: &ConnectorConfig) -> Result<&crate::config::DeltaConfig> {
-    connector.delta().ok_or_else(|| Error::refused(format!("{} has no table to stage rows for", connector.name)))
+fn no_table(connector: &ConnectorConfig) -> Error {
+    Error::refused(format!("{} has no table to stage rows for: its client comes for them", connector.name))
 }
 
 /// What `stage -o json` prints.

@@ -37,6 +37,26 @@ pub(super) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
+/// `sentence` in lines no wider than `width` where words allow it, `lead` before the first and as much room before the others.
+pub(super) fn wrapped(lead: &str, sentence: &str, width: usize) -> String {
+    let room = " ".repeat(lead.chars().count());
+    let (mut lines, mut line) = (Vec::new(), String::from(lead));
+    let mut is_begun = false;
+    for word in sentence.split(' ') {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, room.clone()));
+            is_begun = false;
+        }
+        if is_begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begun = true;
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
 /// Prints a line of data; a reader that went away is no failure.
 pub(super) fn print(line: &str) -> Result<()> {
     let mut out = io::stdout().lock();
@@ -61,6 +81,16 @@ pub(super) fn json(document: &impl Serialize) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_are_broken_between_words_below_their_lead() {
+        let long = "word ".repeat(40);
+        let lines = wrapped("  seen  ", long.trim(), 96);
+        assert!(lines.lines().all(|line| line.chars().count() <= 96), "{lines}");
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("        word")), "{lines}");
+        assert_eq!(lines.split_whitespace().filter(|word| *word == "word").count(), 40);
+        assert_eq!(wrapped("- ", "a b", 96), "- a b");
+    }
 
     #[test]
     fn nothing_steers_a_terminal() {

@@ -100,7 +100,7 @@ pub(super) fn run(args: &VerifyArgs, session: &Session) -> Result<u8> {
 pub(super) const BROKEN: u8 = ErrorKind::ContinuityLost.exit_code();
 pub(super) const INCONCLUSIVE: u8 = 4;
 
-fn word(verdict: &Verdict) -> &'static str {
+pub(super) fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Healthy => "healthy",
         Verdict::Broken => "broken",

@@ -2,7 +2,7 @@
 
 use super::{Connector, Phase, Reloaded};
 use crate::continuity::plan::{Older, Ours, Standing};
-use crate::continuity::stamp::{COMMIT_PREFIX_RESET, Mode, ResetStamp};
+use crate::continuity::stamp::{Mode, ResetStamp, reset_commit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::generation::Generation;
 use crate::log::{Facts, Log};
@@ -127,11 +127,16 @@ impl Connector {
     /// Refused when the table was reloaded since it was looked at.
     pub async fn reset(&mut self, prepared: PreparedReset) -> Result<Applied> {
         let applied = self.carry_out(prepared).await;
-        match &applied {
+        self.show_reload_ended(&applied);
+        applied
+    }
+
+    /// Shows how a reload that somebody asked for ended; nothing is delivered behind it yet.
+    pub(super) fn show_reload_ended(&self, applied: &Result<Applied>) {
+        match applied {
             Ok(_) => self.show(|s| s.phase = Phase::Stopped),
             Err(e) => self.show_trouble(Phase::of_error(e.kind()), e),
         }
-        applied
     }
 
     async fn carry_out(&mut self, prepared: PreparedReset) -> Result<Applied> {
@@ -188,7 +193,7 @@ impl Connector {
     /// What the reset with this id committed, where the table or its newest versions tell of it.
     pub(super) async fn committed_reset(&mut self, id: &str) -> Result<Option<Reloaded>> {
         let destination = self.look_to_reset().await?;
-        let commit = format!("{COMMIT_PREFIX_RESET}{id}");
+        let commit = reset_commit(id);
         let (Some(head), Some(ours)) = (destination.facts().version, destination.facts().ours()) else {
             return Ok(None);
         };

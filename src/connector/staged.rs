@@ -1,7 +1,6 @@
 //! A reload with what workers staged: nothing is read of the source but where it stands.
 
-use super::{Connector, Phase, ResetPreview};
-use crate::connector::LogRepair;
+use super::{Connector, LogRepair, ResetPreview};
 use crate::continuity::columns::Difference;
 use crate::continuity::plan::{Older, Standing};
 use crate::continuity::stamp::{Mode, ResetStamp};
@@ -66,10 +65,7 @@ impl Connector {
             return Ok(Applied::Already);
         }
         let applied = self.load_staged(prepared).await;
-        match &applied {
-            Ok(_) => self.show(|s| s.phase = Phase::Stopped),
-            Err(e) => self.show_trouble(Phase::of_error(e.kind()), e),
-        }
+        self.show_reload_ended(&applied);
         applied
     }
 
@@ -78,6 +74,7 @@ impl Connector {
         self.show_snapshot(&target.progress(), staged.frame().step);
         if !matches!(target.standing(), Standing::Ours(_)) {
             let (sink, applied) = target.load_staged(staged, stamp).await?;
+            self.tenure.begin(&sink);
             self.show_applied(sink.facts(), &applied);
             return Ok(applied);
         }

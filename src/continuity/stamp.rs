@@ -48,7 +48,7 @@ pub const NOTE_STEP: &str = "cutover.step";
 pub const CONNECTOR_PROPERTY: &str = "cutover.connector";
 
 /// Begins the commit id of a reload that somebody asked for; the reset's id follows.
-pub const COMMIT_PREFIX_RESET: &str = "reset:";
+const COMMIT_PREFIX_RESET: &str = "reset:";
 /// The same of a reload that rebuilds a log: what lies below it no longer counts.
 pub const COMMIT_PREFIX_REBUILD: &str = "rebuild:";
 
@@ -210,6 +210,11 @@ pub struct ResetStamp {
     pub who: String,
     /// Why.
     pub why: String,
+}
+
+/// The commit id of the reload that carries out the reset with this id.
+pub fn reset_commit(id: &str) -> String {
+    format!("{COMMIT_PREFIX_RESET}{id}")
 }
 
 /// Which connector a table belonged to before, who gave it to another, and why.

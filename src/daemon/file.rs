@@ -16,25 +16,19 @@ const MOST_BYTES: u64 = 4 << 20;
 ///
 /// To be called on the program's first thread: a nested document needs its stack.
 pub fn load(path: &Path, sets: &[String]) -> Result<Config> {
-    let text = read(path)?;
-    let env = environment()?;
-    let read_file = |path: &Path| fs::read_to_string(path);
-    Config::load(&Inputs { path, text: &text, sets, env: &env, parse_type: &parse_column_type, read_file: &read_file })
+    with_inputs(path, sets, Config::load)
 }
 
 /// Every setting of the configuration that counts, as [`load`] reads it.
 pub fn settings(path: &Path, sets: &[String]) -> Result<Vec<Setting>> {
+    with_inputs(path, sets, Config::settings)
+}
+
+fn with_inputs<T>(path: &Path, sets: &[String], read_all: impl FnOnce(&Inputs<'_>) -> Result<T>) -> Result<T> {
     let text = read(path)?;
     let env = environment()?;
     let read_file = |path: &Path| fs::read_to_string(path);
-    Config::settings(&Inputs {
-        path,
-        text: &text,
-        sets,
-        env: &env,
-        parse_type: &parse_column_type,
-        read_file: &read_file,
-    })
+    read_all(&Inputs { path, text: &text, sets, env: &env, parse_type: &parse_column_type, read_file: &read_file })
 }
 
 /// What `text` comes to, which somebody gave as `what`: references to the environment and to files as in the configuration.

@@ -4,8 +4,8 @@ use arrow::datatypes::Schema;
 
 use super::build;
 use crate::clock::World;
-use crate::config::{ConnectorConfig, SourceConfig};
-use crate::error::{Error, Result};
+use crate::config::{ConnectorConfig, DeltaConfig, SourceConfig};
+use crate::error::Result;
 use crate::log::{Access, Location};
 use crate::schema::View;
 use crate::sink::{Destination, SinkSettings, Target};
@@ -20,16 +20,10 @@ pub fn configured_view(config: &ConnectorConfig) -> Result<Option<View>> {
     }
 }
 
-/// Looks at the table of the connector `config`, for staging rows that come in columns with `schema`. Nothing is written.
+/// Looks at the table `delta` of the connector `config`, for staging rows that come in columns with `schema`. Nothing is written.
 ///
-/// Refused: the connector has no table, or one in which rows may not be staged.
-pub async fn staging(config: &ConnectorConfig, schema: &Schema, world: &World) -> Result<Target> {
-    let Some(delta) = config.delta() else {
-        return Err(Error::refused(format!(
-            "{} has no table to stage rows for: its client comes for them",
-            config.name
-        )));
-    };
+/// Errors are those of the storage, and of a view that cannot be made of the columns.
+pub async fn staging(config: &ConnectorConfig, delta: &DeltaConfig, schema: &Schema, world: &World) -> Result<Target> {
     let location = Location::open_with(&delta.uri, Access::Write(config.durability), &delta.storage_options())?;
     let settings: SinkSettings = build::sink_settings(config, delta, "");
     let destination = Destination::look(location, settings, world.clone()).await?.from_its_source();

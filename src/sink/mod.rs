@@ -43,7 +43,7 @@ use crate::continuity::columns::{Difference, SchemaChange};
 use crate::continuity::plan::{
     self, AppendPlan, Claim, Identity, Older, OnExisting, Ours, ReloadPlan, ReloadRequest, Standing,
 };
-use crate::continuity::stamp::{COMMIT_PREFIX_RESET, CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts};
+use crate::continuity::stamp::{CONTRACT, CommitStamp, Kind, Layout, Mode, ResetStamp, RowCounts, reset_commit};
 use crate::digest::Digest;
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind, Result};
@@ -473,9 +473,7 @@ impl Sink {
     async fn replace(&mut self, content: Content, reason: &Reason, claim: Option<&Claim>) -> Result<Applied> {
         let (commit, older, reset) = match reason {
             Reason::FirstLoad => (self.core.world.ids.draw(), Older::Refused, None),
-            Reason::Reset { stamp, older } => {
-                (format!("{COMMIT_PREFIX_RESET}{}", stamp.id), *older, Some(stamp.clone()))
-            }
+            Reason::Reset { stamp, older } => (reset_commit(&stamp.id), *older, Some(stamp.clone())),
         };
         let request =
             ReloadRequest { cutover: content.step(), commit, on_existing: self.core.settings.on_existing, older };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::header::Header;
+use super::header::{Header, VERSION};
 use crate::disk::{Disk, DiskFile, Readers, create_durable_dir, lacks_room, misplaced, open_own};
 use crate::error::{Error, Result};
 
@@ -199,11 +199,7 @@ pub(super) fn read_header(directory: &Path, file: &File, number: u64) -> Result<
     let flawed = || damaged(&path, 0, "the header does not hold what it was written with");
     let (bytes, claimed) = read().map_err(unread)?.ok_or_else(flawed)?;
     if let Some(version) = Header::later_version(&bytes) {
-        return Err(Error::incompatible(format!(
-            "the step log's {} has the version {version}, known is {}; run the program that wrote it",
-            path.display(),
-            Header::latest()
-        )));
+        return Err(Error::other_version(format!("the step log's {}", path.display()), version, VERSION));
     }
     let (header, salt) = Header::decode(&bytes).filter(|(header, _)| header.number == number).ok_or_else(flawed)?;
     Ok((header, salt, claimed))

@@ -19,7 +19,7 @@ use crate::step::Step;
 use crate::strand::{Strand, Strands};
 
 const MAGIC: &[u8; 8] = b"cutsteps";
-const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 2;
 /// The version whose headers have no strands.
 const WITHOUT_STRANDS: u32 = 1;
 /// The length of a header of that version that names no segment.
@@ -105,11 +105,6 @@ impl Header {
         let version = fields.u32()?;
         let is_whole = XxHash3_64::oneshot(content) == u64::from_le_bytes(*sum);
         (is_whole && version > VERSION).then_some(version)
-    }
-
-    /// The latest version that is known.
-    pub(super) const fn latest() -> u32 {
-        VERSION
     }
 
     /// The header in `bytes`, which are as many as it claims, and its salt.

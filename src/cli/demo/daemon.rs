@@ -14,8 +14,8 @@ use super::home::Home;
 use super::process::Process;
 use crate::cli::client::{Client, LONG_DEADLINE};
 use crate::cli::reach::Reach;
-use crate::cli::text;
 use crate::clock::World;
+use crate::config::to_toml;
 use crate::daemon::{ConnectorReport, PipelineReport};
 use crate::error::{Error, Result};
 
@@ -49,7 +49,7 @@ pub(super) fn quoted(path: PathBuf) -> Result<String> {
     let path = path.into_os_string().into_string();
     let path =
         path.map_err(|_| Error::config("the demo's directory has a name that is no text; name another by --dir"))?;
-    text::json(&path)
+    Ok(to_toml(&path.into()))
 }
 
 /// Writes the configuration of a daemon that listens at `listen`.

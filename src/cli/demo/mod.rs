@@ -52,7 +52,6 @@ pub(super) fn run(args: &DemoArgs, session: &Session) -> Result<u8> {
             ended = tour::go(&home, args.port, &world) => Some(ended),
             () = signals.stop() => None,
         };
-        let is_temporary = home.is_temporary();
         match ended {
             None => {
                 home.end()?;
@@ -63,14 +62,14 @@ pub(super) fn run(args: &DemoArgs, session: &Session) -> Result<u8> {
                     home.keep();
                 }
                 let took = world.clock.boot().saturating_sub(begun);
-                let shown = if home.is_temporary() { PathBuf::from("cutover-demo") } else { home.path().to_path_buf() };
                 let is_kept = !home.is_temporary();
+                let shown = if is_kept { home.path().to_path_buf() } else { PathBuf::from("cutover-demo") };
                 home.end()?;
                 Narration::new().close(took, &shown, is_kept, &page)?;
             }
             Some(Err(error)) => {
-                home.keep();
-                if is_temporary {
+                if home.is_temporary() {
+                    home.keep();
                     let shown = text::shell_word(&home.path().display().to_string());
                     session.talk.line(&format!("the tables, and what the daemon said, are kept in {shown}"));
                 }

@@ -70,39 +70,13 @@ impl Narration {
     }
 }
 
-/// `sentence` in lines, `lead` before the first and as much room before the others.
 fn wrapped(lead: &str, sentence: &str) -> String {
-    let room = " ".repeat(lead.chars().count());
-    let (mut lines, mut line) = (Vec::new(), String::from(lead));
-    let mut is_begun = false;
-    for word in text::escaped(sentence).split(' ') {
-        if is_begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push(std::mem::replace(&mut line, room.clone()));
-            is_begun = false;
-        }
-        if is_begun {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_begun = true;
-    }
-    lines.push(line);
-    lines.join("\n")
+    text::wrapped(lead, &text::escaped(sentence), WIDTH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sentences_are_broken_between_words_below_their_lead() {
-        let long = "word ".repeat(40);
-        let lines = wrapped("  seen  ", long.trim());
-        assert!(lines.lines().all(|line| line.chars().count() <= WIDTH), "{lines}");
-        assert!(lines.lines().skip(1).all(|line| line.starts_with("        word")), "{lines}");
-        assert_eq!(lines.split_whitespace().filter(|word| *word == "word").count(), 40);
-        assert_eq!(wrapped("- ", "a b"), "- a b");
-    }
 
     #[test]
     fn what_does_not_hold_ends_the_demo() {

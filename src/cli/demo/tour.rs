@@ -12,6 +12,7 @@ use super::narration::Narration;
 use super::reader::{self, Poller};
 use super::writers;
 use crate::cli::text::{self, grouped, shell_word};
+use crate::cli::verify::word;
 use crate::clock::World;
 use crate::error::{Error, Result};
 use crate::inspect::{self, Repair, Report, Verdict};
@@ -153,7 +154,7 @@ impl<'a> Place<'a> {
                 number(repaired.generation),
                 number(repaired.cutover),
                 grouped(seen.rows),
-                word(&report)
+                word(&report.verdict)
             ),
             repaired.generation == Some(2)
                 && repaired.cutover == Some(pushed)
@@ -214,7 +215,7 @@ impl<'a> Place<'a> {
                     daemon.process_id(),
                     number(finished.generation),
                     line(&seen),
-                    word(&report)
+                    word(&report.verdict)
                 ),
                 finished.generation == generation.map(|generation| generation + 1)
                     && seen.rows == ROWS
@@ -239,7 +240,7 @@ impl<'a> Place<'a> {
         let finding = report.findings.iter().find(|finding| finding.file.as_deref() == Some(file.as_str()));
         let observed = finding.map_or_else(
             || "verify does not name it".to_string(),
-            |found| format!("{}, version {}: {} {}", word(&report), found.version, found.rule, found.message),
+            |found| format!("{}, version {}: {} {}", word(&report.verdict), found.version, found.rule, found.message),
         );
         let holds = report.verdict == Verdict::Broken && finding.is_some() && report.repairs.contains(&Repair::Reset);
         say.hold(
@@ -251,7 +252,7 @@ impl<'a> Place<'a> {
         let (seen, report) = (self.read()?, verify(&table, self.world).await?);
         say.hold(
             &format!("the reset repairs it: {} rows, healthy", grouped(ROWS)),
-            &format!("{}, {}", line(&seen), word(&report)),
+            &format!("{}, {}", line(&seen), word(&report.verdict)),
             seen.rows == ROWS && report.verdict == Verdict::Healthy,
         )?;
         Ok(daemon)
@@ -291,12 +292,4 @@ impl<'a> Place<'a> {
 
 fn number(number: Option<u64>) -> String {
     number.map_or_else(|| "none".to_string(), |number| number.to_string())
-}
-
-pub(super) fn word(report: &Report) -> &'static str {
-    match report.verdict {
-        Verdict::Healthy => "healthy",
-        Verdict::Broken => "broken",
-        Verdict::Inconclusive(_) => "inconclusive",
-    }
 }

@@ -8,8 +8,9 @@ use super::home::Home;
 use super::narration::Narration;
 use super::process::Process;
 use super::reader;
-use super::tour::{verify, word};
+use super::tour::verify;
 use crate::cli::text::grouped;
+use crate::cli::verify::word;
 use crate::clock::World;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::Verdict;
@@ -118,7 +119,7 @@ pub(super) async fn meet(home: &Home, world: &World, say: &mut Narration) -> Res
     let (seen, report) = (reader::read(&home.at("prices"))?, verify(&home.at("prices"), world).await?);
     say.hold(
         &format!("the other goes on, and each of the {last} steps is there once: {} rows, healthy", grouped(last + 1)),
-        &format!("process {}: {} rows, {}", other.id(), grouped(seen.rows), word(&report)),
+        &format!("process {}: {} rows, {}", other.id(), grouped(seen.rows), word(&report.verdict)),
         seen.rows == last + 1 && report.verdict == Verdict::Healthy,
     )
 }

@@ -7,7 +7,7 @@ use super::args::Output;
 use super::table::StorageArgs;
 use super::{Session, text};
 use crate::continuity::stamp::{Layout, TableStamp};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inspect;
 use crate::log::{Access, Log, Service};
 
@@ -138,15 +138,11 @@ fn code(engine: Engine, place: &str, known: &Known) -> Result<String> {
     if Service::of(place).is_some() {
         wanted.push("store");
     }
-    let id = || vec!["id".to_owned()];
-    let key = if let Known::Keyed(key) = known { key.clone() } else { id() };
-    let literal = |value: &dyn Fn() -> serde_json::Result<String>| {
-        value().map_err(|e| Error::internal("a name is no JSON").with_source(e))
-    };
+    let key = if let Known::Keyed(key) = known { key.clone() } else { vec!["id".to_owned()] };
     let code = chosen(template, &wanted)
         .replace("@KEY_SQL@", &key.iter().map(|name| sql_name(name)).collect::<Vec<_>>().join(", "))
-        .replace("@KEY@", &literal(&|| serde_json::to_string(&key))?)
-        .replace("@TABLE@", &literal(&|| serde_json::to_string(place))?);
+        .replace("@KEY@", &text::json(&key)?)
+        .replace("@TABLE@", &text::json(&place)?);
     Ok(code)
 }
 

@@ -215,7 +215,7 @@ impl Manifest {
     }
 
     fn contradiction(&self) -> Option<&'static str> {
-        if self.part == 0 || self.part > self.snapshot.parts {
+        if PartOf::new(self.part, self.snapshot.parts).is_err() {
             return Some("there is no such part");
         }
         if serde_json::from_str::<serde_json::Value>(&self.snapshot.columns).is_err() {

@@ -19,8 +19,8 @@ pub use self::manifest::{Frame, Manifest, Part, PartOf};
 pub use self::snapshot::StagedSnapshot;
 use super::commit::{Age, Core};
 use super::{Applied, Reason, Sink, Target};
-use crate::continuity::plan::{Older, Standing};
-use crate::continuity::stamp::{COMMIT_PREFIX_RESET, ResetStamp};
+use crate::continuity::plan::{Older, Ours, Standing};
+use crate::continuity::stamp::{ResetStamp, reset_commit};
 use crate::error::{Error, Result};
 use crate::files::Written;
 use crate::generation::Generation;
@@ -65,8 +65,7 @@ impl Target {
         let core = &self.core;
         // How far readers are by the time of the reload is told then.
         self.check_reload(part.step(), Older::Allowed)?;
-        let loaded = core.facts.ours().and_then(|ours| ours.stamp.as_ref());
-        if loaded.is_some_and(|stamp| stamp.commit == commit_of(part.snapshot())) {
+        if core.begun_with(part.snapshot()).is_some() {
             return Err(Error::refused(format!(
                 "the table is loaded with the snapshot {} already; there is nothing to stage, and another snapshot wants an id of its own",
                 part.snapshot()
@@ -84,14 +83,13 @@ impl Target {
     /// Refused: it began with another snapshot of that id.
     pub fn has_loaded(&self, staged: &StagedSnapshot) -> Result<bool> {
         let Frame { id, generation, .. } = staged.frame();
-        let Some(ours) = self.core.facts.ours() else { return Ok(false) };
-        match &ours.stamp {
-            Some(stamp) if stamp.commit == commit_of(id) && ours.generation == *generation => Ok(true),
-            Some(stamp) if stamp.commit == commit_of(id) => Err(Error::refused(format!(
+        match self.core.begun_with(id) {
+            None => Ok(false),
+            Some(ours) if ours.generation == *generation => Ok(true),
+            Some(ours) => Err(Error::refused(format!(
                 "the snapshot {id} is the table's generation {}, and these parts of that id are for generation {generation}; stage them under another id",
                 ours.generation
             ))),
-            _ => Ok(false),
         }
     }
 
@@ -140,6 +138,12 @@ impl Core {
         }
     }
 
+    /// The table, where its generation began with the snapshot `id`.
+    fn begun_with(&self, id: &str) -> Option<&Ours> {
+        let is_it = |ours: &&Ours| ours.stamp.as_ref().is_some_and(|stamp| stamp.commit == reset_commit(id));
+        self.facts.ours().filter(is_it)
+    }
+
     /// The columns in files of the snapshot `id`, the same for each of its workers.
     fn staged_columns(&self, id: &str) -> Result<Columns> {
         self.log.columns_of(&self.facts, &self.table_schema(), id)
@@ -178,9 +182,4 @@ impl Core {
             clustered_by: columns.in_files().indexed.clone(),
         })
     }
-}
-
-/// The id of the commit that loads a table with the snapshot `id`.
-fn commit_of(id: &str) -> String {
-    format!("{COMMIT_PREFIX_RESET}{id}")
 }
