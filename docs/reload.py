@@ -12,8 +12,8 @@ import tempfile
 import threading
 import time
 
-import duckdb
-import duckdb_extension_delta
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "readers"))
+import read  # noqa: E402
 
 OLD, NEW = 400_000, 600_000
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 260, 90, 30, 40, 40
@@ -43,9 +43,7 @@ class Reader(threading.Thread):
         self.table, self.seen, self.stopped = table, [], threading.Event()
 
     def run(self) -> None:
-        extensions = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}"
-        db = duckdb.connect()
-        db.execute(f"LOAD '{extensions}/delta.duckdb_extension'")
+        db = read.duckdb_connection()
         while not self.stopped.is_set():
             rows = db.execute(f"SELECT count(*) FROM delta_scan('{self.table}')").fetchone()[0]
             self.seen.append((time.monotonic(), rows))

@@ -1,7 +1,6 @@
 //! What the documents tell a reader to type, typed: commands by a shell, queries by DuckDB.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::postgres::Postgres;
-use crate::program::{Ran, Readers, names};
+use crate::program::{Ran, Readers, free_port, names};
 
 /// The documents whose commands are run here.
 const HERE: [&str; 3] = ["README.md", "PROTOCOL.md", "docs/EMBEDDING.md"];
@@ -33,17 +32,18 @@ esac
 
 /// A fenced piece of a document.
 #[derive(Debug)]
-struct Block {
+pub(crate) struct Block {
     /// The document, and the line at which the piece begins.
     place: String,
     /// Whether it stands right behind another piece.
     is_behind: bool,
-    language: String,
-    text: String,
+    /// What stands behind the fence.
+    pub(crate) language: String,
+    pub(crate) text: String,
 }
 
 /// The pieces of a document, in their order.
-fn blocks(document: &str) -> Vec<Block> {
+pub(crate) fn blocks(document: &str) -> Vec<Block> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let (mut found, mut open, mut ended) = (Vec::new(), None::<Block>, 0);
     for (number, line) in (1..).zip(text.lines()) {
@@ -89,8 +89,7 @@ impl Checkout {
         fs::create_dir(path("bin")).unwrap();
         fs::write(path("bin/cargo"), CARGO).unwrap();
         fs::set_permissions(path("bin/cargo"), fs::Permissions::from_mode(0o755)).unwrap();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        Self { home, port }
+        Self { home, port: free_port() }
     }
 
     /// Runs the blocks one after another in one shell, as who reads on in one terminal does; what each said and printed.
@@ -180,12 +179,10 @@ cutover run -c keyless.toml --once
 
 /// Runs lists of statements one after another; prints for each how many rows its queries give.
 const QUERIES: &str = r#"
-import json, pathlib, sys
-import duckdb, duckdb_extension_delta
-home = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}"
-db = duckdb.connect()
+import json, sys
+import duckdb, read
+db = read.duckdb_connection()
 db.execute("SET enable_progress_bar = false")
-db.execute(f"LOAD '{home}/delta.duckdb_extension'")
 for text in json.load(sys.stdin):
     counts = []
     for statement in db.extract_statements(text):
@@ -207,8 +204,8 @@ fn queries_do_what_the_protocol_says() {
     let texts: Vec<&str> = queries.iter().map(|block| block.text.as_str()).collect();
     let asked = checkout.home.path().join("queries.json");
     fs::write(&asked, serde_json::to_string(&texts).unwrap()).unwrap();
-    let mut python = readers.python();
-    python.args(["-c", QUERIES]).current_dir(checkout.home.path()).stdin(fs::File::open(asked).unwrap());
+    let mut python = readers.code(QUERIES);
+    python.current_dir(checkout.home.path()).stdin(fs::File::open(asked).unwrap());
     let ran = Ran::of(python.output().unwrap()).ended(0, 0);
     let counts: Vec<Vec<u64>> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(counts.len(), queries.len(), "{}", ran.stderr);

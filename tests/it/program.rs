@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
@@ -369,6 +370,15 @@ impl Drop for Running {
     }
 }
 
+/// A port of this machine that nobody listens at.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers")
+}
+
 /// The scripts of tests/readers.
 pub(crate) struct Readers {
     python: PathBuf,
@@ -397,10 +407,17 @@ impl Readers {
         Command::new(&self.python)
     }
 
+    /// Code that may import the scripts.
+    pub(crate) fn code(&self, code: &str) -> Command {
+        let mut command = self.python();
+        command.arg("-c").arg(code).env("PYTHONPATH", scripts());
+        command
+    }
+
     /// A call of one of the scripts.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.python);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers").join(script)).args(args);
+        command.arg(scripts().join(script)).args(args);
         command.envs(self.environment.iter().cloned());
         command
     }

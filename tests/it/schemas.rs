@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::documents::blocks;
 use crate::program::{Chance, Ran, Readers};
 use crate::service::ledger::Ledger;
 use crate::service::{Home, client, connector};
@@ -43,19 +44,17 @@ fn repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// The texts between the lines `begin` and `end` of a document.
-fn blocks(text: &str, begin: &str, end: &str) -> Vec<String> {
-    let (begin, end) = (format!("{begin}\n"), format!("\n{end}"));
-    text.split(&begin).skip(1).map(|part| part.split(&end).next().unwrap().to_owned()).collect()
+/// The pieces of a document in `language`.
+fn pieces(document: &str, language: &str) -> Vec<String> {
+    blocks(document).into_iter().filter(|block| block.language == language).map(|block| block.text).collect()
 }
 
 /// Every configuration that the repository shows, in files of their own.
 fn configurations(home: &Path) -> Vec<PathBuf> {
-    let readme = fs::read_to_string(repository("README.md")).unwrap();
-    let mut texts = blocks(&readme, "```toml", "```");
-    let operating = fs::read_to_string(repository("docs/OPERATING.md")).unwrap();
-    for document in [&readme, &operating] {
-        texts.extend(blocks(document, "cat > cutover.toml <<'END'", "END"));
+    let mut texts = pieces("README.md", "toml");
+    for commands in ["README.md", "docs/OPERATING.md"].into_iter().flat_map(|document| pieces(document, "sh")) {
+        let written = commands.split("cat > cutover.toml <<'END'\n").skip(1);
+        texts.extend(written.map(|rest| rest.split("\nEND").next().unwrap().to_owned()));
     }
     let shown = texts.len();
     assert!(shown > 3, "the examples of the documents were not found");
@@ -100,8 +99,7 @@ fn every_stamp_keeps_the_schema_and_one_with_a_typo_does_not() {
     service.reset("lake", serde_json::json!({"reason": "a stamp more"}));
     service.stop();
     home.run(&["adopt", "lake", "--as", "p/rows/other", "--yes"]).ended(0, 0);
-    let protocol = fs::read_to_string(repository("PROTOCOL.md")).unwrap();
-    let mut stamps = blocks(&protocol, "```json", "```");
+    let mut stamps = pieces("PROTOCOL.md", "json");
     stamps.retain(|text| text.starts_with("{\"cutover\":1"));
     assert!(!stamps.is_empty(), "the example of PROTOCOL.md was not found");
     stamps.extend(home.stamps("lake").iter().map(Value::to_string));

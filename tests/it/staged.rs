@@ -129,11 +129,9 @@ fn kinds(site: &Site) -> Vec<String> {
 
 /// Counts the table's rows, and those that are not what their ids say.
 const COUNT: &str = "
-import json, pathlib, sys
-import duckdb, duckdb_extension_delta
-home = pathlib.Path(duckdb_extension_delta.__file__).parent / 'extensions' / f'v{duckdb.__version__}'
-db = duckdb.connect()
-db.execute(f\"LOAD '{home}/delta.duckdb_extension'\")
+import json, sys
+import read
+db = read.duckdb_connection()
 print(json.dumps(db.execute(f'''
     SELECT count(*), count(DISTINCT id), min(id), max(id), count(*) FILTER (
         amount IS DISTINCT FROM id * 3
@@ -146,7 +144,7 @@ print(json.dumps(db.execute(f'''
 fn check_rows(site: &Site, generation: u64, step: u64, test: &str) {
     let Some(readers) = Readers::find(test) else { return };
     let (table, generation, step) = (site.table().display().to_string(), generation.to_string(), step.to_string());
-    let counted = Ran::of(readers.python().args(["-c", COUNT, &table, &generation, &step]).output().unwrap());
+    let counted = Ran::of(readers.code(COUNT).args([&table, &generation, &step]).output().unwrap());
     let counted: Value = serde_json::from_str(&counted.ended(0, 0).stdout).unwrap();
     assert_eq!(counted, json!([ROWS * PARTS, ROWS * PARTS, 0, ROWS * PARTS - 1, 0]));
 }

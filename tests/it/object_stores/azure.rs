@@ -1,7 +1,6 @@
 //! Azure by its emulator, where CUTOVER_AZURITE names the program `azurite-blob`.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use cutover::inspect::{Verdict, verify};
@@ -10,7 +9,7 @@ use cutover::{Access, Durability, ErrorKind, Location, World};
 
 use super::matrix::{DEEDS, perform};
 use super::server::storage;
-use crate::program::{Ran, Readers};
+use crate::program::{Ran, Readers, free_port};
 use crate::world::step;
 
 const ACCOUNT: &str = "devstoreaccount1";
@@ -27,7 +26,7 @@ struct Azurite {
 impl Azurite {
     fn start(program: &std::ffi::OsStr) -> Self {
         // Free when it was asked for; another process that takes it meanwhile fails the test.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(program);
         command.args([

@@ -1,7 +1,6 @@
 //! The page for operators: its commands run as they stand, and what it refers to is there.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,20 +8,12 @@ use tempfile::TempDir;
 
 use super::unit::prevented;
 use super::{commands, has, read, repository};
-use crate::program::Ran;
+use crate::documents::{Block, blocks};
+use crate::program::{Ran, free_port};
 
 const PAGE: &str = "docs/OPERATING.md";
 /// Where the page's daemon listens.
 const ADDRESS: &str = "127.0.0.1:8090";
-
-/// The page's blocks: what they are marked as, and their text.
-fn blocks() -> Vec<(String, String)> {
-    let page = read(PAGE);
-    let parts: Vec<&str> = page.split("\n```").collect();
-    assert_eq!(parts.len() % 2, 1, "a block does not end");
-    let blocks = parts.iter().skip(1).step_by(2).map(|part| part.split_once('\n').unwrap());
-    blocks.map(|(mark, text)| (mark.to_owned(), format!("{text}\n"))).collect()
-}
 
 #[test]
 fn the_commands_of_the_page_run_as_they_stand() {
@@ -30,12 +21,12 @@ fn the_commands_of_the_page_run_as_they_stand() {
         return;
     }
     let home = TempDir::new().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let mut script =
         "set -euo pipefail\ntrap '[ -z \"${daemon:-}\" ] || kill -KILL \"$daemon\" 2> /dev/null || true' EXIT\n"
             .to_owned();
-    for (mark, text) in blocks() {
-        match mark.as_str() {
+    for Block { language, text, .. } in blocks(PAGE) {
+        match language.as_str() {
             "sh" => script.push_str(&text.replace(ADDRESS, &format!("127.0.0.1:{port}"))),
             "text" => {}
             other => panic!("{PAGE} has a block of {other}"),

@@ -1,7 +1,6 @@
 //! The dashboard and the alerts on a Prometheus server that scrapes a daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
 use std::process::Command;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::{has, read, repository};
 use crate::object_stores::server::{exchange, head_end};
-use crate::program::{Chance, PATIENCE, Running, wait_until};
+use crate::program::{Chance, PATIENCE, Running, free_port, wait_until};
 use crate::service::ledger::Ledger;
 use crate::service::{Home, Service, client, connector};
 
@@ -33,7 +32,7 @@ impl Prometheus {
         });
         // JSON is YAML.
         home.write("prometheus.yml", &config.to_string());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let option = |name: &str, value: String| format!("--{name}={value}");
         let mut command = Command::new("prometheus");
         command.args([

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::program::{PATIENCE, Ran, wait_until};
+use crate::program::{PATIENCE, Ran, free_port, wait_until};
 
 /// Runs the server until standard input ends, and so no longer than the test.
 const KEEPER: &str = r#"
@@ -143,7 +142,7 @@ impl Postgres {
             chown(home.path(), Some(user), Some(group)).unwrap();
         }
         programs.make(&home.path().join("data"));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut server = Self { programs, home, port, running: None };
         server.configure(&format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nfsync = off\n\
