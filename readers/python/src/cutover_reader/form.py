@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .log import Actions
 from .stamp import EPOCH, STEP
-from .state import State
+from .state import State, contract_properties
 
 Say = Callable[..., None]  # (rule, message, file=None)
 
@@ -18,7 +18,7 @@ def check(stamp: dict, actions: Actions, state: State, say: Say) -> None:
     if actions[0][0] != "commitInfo" or len(infos) > 1:
         say("R2", f"the first action is {actions[0][0]}, and there are {len(infos)} commitInfo")
     holds = metadata[0] if metadata else state.metadata
-    properties = {k: v for k, v in ((holds or {}).get("configuration") or {}).items() if k.startswith("cutover.")}
+    properties = contract_properties(holds)
     metrics(stamp, infos[0], of("add"), of("remove"), properties.get("cutover.layout") == "current", say)
     txns(stamp, of("txn"), say)
     if holds is not None:

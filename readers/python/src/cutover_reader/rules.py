@@ -6,7 +6,7 @@ from collections.abc import Callable
 from . import form
 from .log import Actions
 from .stamp import MODULUS
-from .state import Key, State, changes_rows, deleted, file_key, is_inside, records
+from .state import Key, State, changes_rows, contract_properties, deleted, file_key, is_inside, records
 
 RETENTION = "delta.setTransactionRetentionDuration"
 Say = Callable[..., None]  # (rule, message, file=None)
@@ -189,8 +189,7 @@ class Rules:
                 say("R5", f"a commit without our commit info sets txn {action['appId']} to {action['version']}")
         for metadata in of("metaData"):
             before = state.metadata or metadata
-            told = {k: v for k, v in (metadata.get("configuration") or {}).items() if k.startswith("cutover.")}
-            if told != state.properties:
+            if contract_properties(metadata) != state.properties:
                 say("R5", "a foreign commit changes properties of ours")
             if RETENTION in (metadata.get("configuration") or {}):
                 say("R5", f"the property {RETENTION} makes other engines forget our last step")

@@ -36,13 +36,18 @@ def deleted(action: dict) -> int:
     return (action.get("deletionVector") or {}).get("cardinality") or 0
 
 
+def contract_properties(metadata: dict | None) -> dict[str, str]:
+    """The properties of the contract that a `metaData` has."""
+    every = (metadata or {}).get("configuration") or {}
+    return {name: value for name, value in every.items() if name.startswith("cutover.")}
+
+
 @dataclass
 class State:
     """What a reader sees at a version. `live` is None while the log does not tell it."""
 
     live: dict[Key, dict] | None = None
     metadata: dict | None = None
-    protocol: dict | None = None
     txn: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -62,16 +67,13 @@ class State:
             self.live.pop(file_key(body), None)
         elif kind == "metaData":
             self.metadata = body
-        elif kind == "protocol":
-            self.protocol = body
         elif kind == "txn":
             self.txn[body["appId"]] = body["version"]
 
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties that are the contract's."""
-        every = (self.metadata or {}).get("configuration") or {}
-        return {name: value for name, value in every.items() if name.startswith("cutover.")}
+        return contract_properties(self.metadata)
 
     def differences(self, other: "State") -> list[str]:
         """Where two states of one version differ."""
